@@ -6,7 +6,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 from daskmetrics import config as configuration
@@ -146,9 +146,7 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
         entries = tuple(read(folder.journal))
         finished = is_finished(entries, prepared.plan.key)
         calibrations = measurements(prepared, folder, entries)
-
-        def work_on(device: str) -> Work:
-            return workload(prepared, entries, calibrations, device)
+        work_on = partial(workload, prepared, entries, calibrations)
 
     gpus = [measured.device for measured in calibrations if measured.device != "cpu"]
 
@@ -175,10 +173,7 @@ def _of_programs(
     calibrations = [
         measured for measured in kept() if any(samples_of(measured, model) for model in models)
     ]
-
-    def work_on(device: str) -> Work:
-        return programs_workload(models, request.times, request.is_program, calibrations, device)
-
+    work_on = partial(programs_workload, models, request.times, request.is_program, calibrations)
     return calibrations, work_on
 
 

@@ -259,11 +259,9 @@ def ndcg(
         ranks, gain = _ranks(similarity, judged, relevances)
         if len(gain):
             best = np.sort(gain)[::-1][:CUT]
-            discounts = np.log2(np.arange(len(best)) + 2)
-            ideal = (best / discounts).sum()
+            ideal = (best / np.log2(np.arange(len(best)) + 2)).sum()
             discounted = gain / np.log2(ranks + 1)
-            reached = discounted[ranks <= CUT].sum()
-            gains.append(float(reached / ideal))
+            gains.append(discounted[ranks <= CUT].sum() / ideal)
     return mean(np.array(gains), groups)
 
 
@@ -288,7 +286,7 @@ def mean_average_precision(
         ranks, _ = _ranks(similarity, np.arange(len(judged)), relevances)
         if len(ranks):
             relevant_so_far = np.arange(len(ranks)) + 1
-            precisions.append(float(np.mean(relevant_so_far / ranks)))
+            precisions.append(np.mean(relevant_so_far / ranks))
     return mean(np.array(precisions), groups)
 
 
@@ -371,15 +369,13 @@ def draw_outcomes(values: ArrayLike) -> Floats:
     return mean_draw + math.sqrt(len(draws)) * (draws - mean_draw)
 
 
-def pseudo_values(
-    statistic: Callable[..., float],
-    values: Floats,
-    known: NDArray[Any],
-    groups: Groups = None,
-) -> Floats:
-    """Pseudo-values of a jackknife over blocks of random items, or of random groups.
+def jackknife(
+    statistic: Callable[..., float], values: Floats, known: NDArray[Any], groups: Groups = None
+) -> Score:
+    """A statistic of values and what is known of each item, with the error of its pseudo-values.
 
-    They are shifted, so that their mean is the statistic.
+    These are its outcomes. The blocks are of random items, or of random groups. The pseudo-values
+    are shifted, so that their mean is the statistic.
 
     Other items have other labels, so blocks of equal shares of each label would give an error that
     is too small. The blocks depend on the items' number and groups alone, so that those of two arms
@@ -394,16 +390,8 @@ def pseudo_values(
         kept = block != i
         of_rest.append(statistic(values[kept], known[kept]))
     without = np.array(of_rest)
-    deviations: Floats = (blocks - 1) * (without.mean() - without)
-    return statistic(values, known) + deviations
-
-
-def jackknife(
-    statistic: Callable[..., float], values: Floats, known: NDArray[Any], groups: Groups = None
-) -> Score:
-    """A statistic of values and what is known of each item, with the error of its pseudo-values."""
-    outcomes = pseudo_values(statistic, values, known, groups)
     value = statistic(values, known)
+    outcomes = value + (blocks - 1) * (without.mean() - without)
     return Score(value, mean(outcomes).stderr, len(known), outcomes=outcomes)
 
 

@@ -206,8 +206,7 @@ class MtebTask(Task):
 
         result, observer = benchmark.run(self.source, look_up, self.similarity)
         content = json.loads(result.model_dump_json())
-        scored = observer.scored_units(self.kind)
-        score = results.score(content, self.kind, scored)
+        score = results.score(content, self.kind, observer.scored_units(self.kind))
         draws = []
         if self.kind == "clustering":
             draws = results.draws(content)

@@ -25,6 +25,7 @@ import random
 import subprocess
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -213,7 +214,7 @@ class Observer:
         # role of the texts (``query``, ``document`` or none) and their number, by call of the
         # encoder
         self.calls: list[tuple[str | None, int]] = []
-        self._draws: dict[bytes, list[Array]] = {}  # outcomes of every draw, by their items
+        self._draws = defaultdict[bytes, list[Any]](list)  # outcomes of each draw, by their items
         self._main_score = ""
 
     def watch(self, task: AbsTask) -> None:
@@ -262,9 +263,8 @@ class Observer:
             return texts // 2
         return texts
 
-    def _add(self, items: ArrayLike, outcomes: Array) -> None:
-        of_items = self._draws.setdefault(np.asarray(items).tobytes(), [])
-        of_items.append(outcomes)
+    def _add(self, items: ArrayLike, outcomes: Array | None) -> None:
+        self._draws[np.asarray(items).tobytes()].append(outcomes)
 
     def _see_classes(self, labels: ArrayLike, predicted: ArrayLike) -> None:
         right = np.asarray(labels) == np.asarray(predicted)
@@ -280,8 +280,8 @@ class Observer:
 
     def _see_grades(self, scores: Mapping[str, Sequence[float]], grades: Sequence[float]) -> None:
         cosines = np.array(scores["cosine_scores"])
-        outcomes = measures.pseudo_values(measures.correlation_of, cosines, np.array(grades))
-        self._add(grades, outcomes)
+        score = measures.jackknife(measures.correlation_of, cosines, np.array(grades))
+        self._add(grades, score.outcomes)
 
     def _see_pairs(self, scores: Mapping[str, Sequence[float]], labels: Sequence[int]) -> None:
         from sklearn.metrics import average_precision_score
@@ -292,7 +292,8 @@ class Observer:
             if scores.get(name) is not None
         ]
         best = max(similarities, key=partial(average_precision_score, labels))
-        self._add(labels, measures.pseudo_values(measures.precision_of, best, np.array(labels)))
+        score = measures.jackknife(measures.precision_of, best, np.array(labels))
+        self._add(labels, score.outcomes)
 
 
 class Columns(dict[str, list[Any]]):
