@@ -276,7 +276,7 @@ def search_best(session: Session, grows: bool) -> None:
     finalists: Sequence[Arm] = ()
     if experiment.fresh:
         finalists = _score_fresh(session, learner, best)
-        cost = fresh.cost(experiment, finalists)
+        cost = fresh.cost(problem.build_problem(experiment, fresh=True), finalists)
         best = replace(best, spent=best.spent + cost, exhaustive=best.exhaustive + cost)
     session.journal.append(_conclusion(experiment, learner, best, finalists))
 

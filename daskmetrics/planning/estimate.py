@@ -238,14 +238,10 @@ def store_bytes(
     Of so many measured checkpoints of each model and so many scores; weights and the report are not
     counted.
     """
-    chunks = min(scores, len(plan.checkpoints))
-    values = 0
-    if plan.metrics:
-        chunks += sum(measured.values())
-        for model, count in measured.items():
-            values += count * len(plan.by_model[model].layers) * len(plan.metrics)
+    chunks = sum(measured.values()) + min(scores, len(plan.checkpoints))
+    layers = sum(count * len(plan.by_model[model].layers) for model, count in measured.items())
     blocks = MODEL_BLOCKS * len(plan.suites) + CHUNK_BLOCKS * chunks
-    size = float(BLOCK * blocks + VALUE_BYTES * values)
+    size = float(BLOCK * blocks + VALUE_BYTES * layers * len(plan.metrics))
     if scores:
         outcomes = fmean(min(MOST_BYTES, 2 * task.texts) for task in sizes)
         size += scores * (SCORE_BYTES + outcomes * 4 / 3)  # in base64
@@ -372,7 +368,7 @@ def programs_workload(
     Each takes as long as in the latest bench on the device or, without one, on any. If
     ``all_train``, all workers are ranks of a program; else as many as it names.
     """
-    phases = []
+    stages = []
     least = 1
     for model in models:
         timed = [measured for measured in calibrations if samples_of(measured, model)]
@@ -410,5 +406,5 @@ def programs_workload(
             samples=fewest.samples,
             epochs=fewest.epochs,
         )
-        phases.append(phase)
-    return Work(tuple((phase,) for phase in phases), _start_of([calibration]), least=least)
+        stages.append((phase,))
+    return Work(tuple(stages), _start_of([calibration]), least=least)
