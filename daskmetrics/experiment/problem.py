@@ -73,15 +73,15 @@ def build_problem(
     if baseline not in {arm.checkpoint for arm in arms}:
         baseline = None  # it could not be measured
     sizes = [task_size(task, experiment.config.protocol, read) for task in tasks]
-    model = costs or CostModel(experiment.config.search.device)
+    assumed = costs or CostModel(experiment.config.search.device)
 
     @cache
-    def seconds(name: str, readout: str) -> tuple[list[float], list[float]]:
-        hidden = plan.widths[name]
+    def seconds(model: str, readout: str) -> tuple[list[float], list[float]]:
+        hidden = plan.widths[model]
         width = Readout.parse(readout).width(hidden)
         return (
-            [model.encode_seconds(hidden, plan.by_model[name].depth, size) for size in sizes],
-            [model.score_seconds(width, size) for size in sizes],
+            [assumed.encode_seconds(hidden, plan.by_model[model].depth, size) for size in sizes],
+            [assumed.score_seconds(width, size) for size in sizes],
         )
 
     encode, score = np.empty((2, len(arms), len(sizes)))  # seconds (arms, tasks)
@@ -89,7 +89,7 @@ def build_problem(
         encode[i], score[i] = seconds(arm.model, arm.readout)
         rolling = experiment.locations[arm.checkpoint].rolling
         if rolling:  # it may be gone when it is needed again
-            encode[i] += model.download_seconds(rolling.bytes)
+            encode[i] += assumed.download_seconds(rolling.bytes)
     return problem_of(suites, about, encode, score, baseline)
 
 

@@ -228,19 +228,12 @@ def _kind(
     # the first that has all the roles that were named, if there is one
     named = options.keys() & set(ROLES) - {"group"}
     kind = max(fitting, key=lambda kind: named <= set(REQUIRED[kind]))
-    if kind == "reranking" and not requested and not _has_candidates(frame, columns):
-        return "retrieval"
+    if kind == "reranking" and not requested:
+        relevances = frame[columns["relevance"]].map(_reading)
+        has_zero = any(_is_number(value) and float(value) == 0 for value in relevances)
+        if not has_zero or not all(frame[columns["query"]]):
+            return "retrieval"  # each document is a candidate of all queries
     return kind
-
-
-def _has_candidates(frame: pd.DataFrame, columns: Mapping[str, str]) -> bool:
-    """Whether each query has candidates of its own.
-
-    Otherwise each document is a candidate of all queries.
-    """
-    relevances = frame[columns["relevance"]].map(_reading)
-    has_zero = any(_is_number(value) and float(value) == 0 for value in relevances)
-    return has_zero and all(frame[columns["query"]])
 
 
 def _unfit(path: Path, frame: pd.DataFrame, kinds: list[str]) -> ConfigError:
@@ -490,7 +483,15 @@ def _judged(table: UserTable) -> Examples:
         raise table.error(" has only one document; a retrieval needs at least two.")
     queries = _numbered(judged.texts("query"))
     pairs = zip(judged.rows["query"], judged.rows["document"], strict=True)
-    relevances = dict(zip(pairs, _relevances(judged), strict=True))  # the last of a pair counts
+    of_rows: Iterable[float] = [1.0] * len(judged.rows)
+    if "relevance" in judged.rows:
+        of_rows = judged.numbers("relevance")
+        judged.check(
+            "relevance",
+            lambda value: float(value) >= 0,
+            "a relevance below 0. Write 0 for a document that is not relevant.",
+        )
+    relevances = dict(zip(pairs, of_rows, strict=True))  # the last of a pair counts
     if table.kind == "reranking" and all(relevances.values()):
         raise table.error(
             " has no candidate of relevance 0, so every order is equally good. Use kind=retrieval"
@@ -508,18 +509,6 @@ def _judged(table: UserTable) -> Examples:
         for (query, document), relevance in relevances.items()
     )
     return Examples((*queries, *documents), judgements=judgements, queries=len(queries))
-
-
-def _relevances(judged: UserTable) -> Iterable[float]:
-    if "relevance" not in judged.rows:
-        return [1.0] * len(judged.rows)
-    relevances = judged.numbers("relevance")
-    judged.check(
-        "relevance",
-        lambda value: float(value) >= 0,
-        "a relevance below 0. Write 0 for a document that is not relevant.",
-    )
-    return relevances
 
 
 def _numbered(values: Iterable[str]) -> dict[str, int]:
