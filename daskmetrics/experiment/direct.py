@@ -409,7 +409,7 @@ def _scores(
     reads = f"{source.suite.model} reads {task.name}"
     with TemporaryDirectory() as scratch:
         key = content_key("direct", task.key)
-        spec = EncodeSpec(key, task, source.suite.layers, scratch, source.suite.poolings)
+        spec = EncodeSpec(key, task, source.suite.layers, Path(scratch), source.suite.poolings)
         with heard(lambda part: shown.did("read", part * reading, reads)):
             embeddings = source.encode(spec)
         for arm in arms:

@@ -327,7 +327,7 @@ class LoadedEncoder:
         all_names = [*self.widths]
         names = [all_names[layer] for layer in spec.layers]
         widths = {"": [self.widths[name] for name in names]}
-        embeddings = LayerEmbeddings(spec.layers, len(texts), widths, Path(spec.scratch), spec.key)
+        embeddings = LayerEmbeddings(spec.layers, len(texts), widths, spec.scratch, spec.key)
         embeddings.places = places
         size = self._encoder.batch_size
         started = time.perf_counter()

@@ -32,7 +32,7 @@ def score_unit(
         key=plan.encode_key(checkpoint, about),
         task=task,
         layers=suite.layers,
-        scratch=str(scratch),
+        scratch=scratch,
         poolings=suite.poolings,
         sized=not experiment.metrics,
     )

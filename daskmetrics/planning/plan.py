@@ -84,8 +84,7 @@ class Proposal:
     @cached_property
     def best(self) -> list[BestOption]:
         """The fastest and the cheapest option."""
-        choices = [choose(self.options, purpose) for purpose in PURPOSES]
-        return [choice for choice in choices if choice]
+        return [*filter(None, (choose(self.options, purpose) for purpose in PURPOSES))]
 
     def option(self, number: int) -> Option:
         """The option with a number.
