@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from daskmetrics.tasks.task import EmbeddingArray, Floats, Labels, Score
 
@@ -357,16 +357,6 @@ def correlation_of(similarity: Floats, grades: Floats) -> float:
         return 0.0
     rho = np.corrcoef(ranks)[0, 1]
     return float(rho.clip(-1, 1))
-
-
-def draw_outcomes(values: ArrayLike) -> Floats:
-    """Pseudo-values of draws of half the items.
-
-    They have the mean of the draws, and their deviation as error of the mean.
-    """
-    draws = np.asarray(values, dtype=np.float64)
-    mean_draw = float(draws.mean())
-    return mean_draw + math.sqrt(len(draws)) * (draws - mean_draw)
 
 
 def jackknife(

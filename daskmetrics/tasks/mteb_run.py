@@ -244,7 +244,9 @@ class Observer:
         """
         outcomes = [np.mean(draws_of_items, axis=0) for draws_of_items in self._draws.values()]
         if draws and not outcomes:
-            outcomes = [measures.draw_outcomes(draws)]
+            # of half the items: their deviation is the error of their mean
+            deviations = np.array(draws, dtype=np.float64) - np.mean(draws)
+            outcomes = [np.mean(draws) + np.sqrt(len(draws)) * deviations]
         joined = np.concatenate(outcomes or [np.empty(0)])
         if len(joined) > 1 and abs(joined.mean() - score) <= TOLERANCE:
             return joined
