@@ -40,7 +40,7 @@ from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
 from daskmetrics.execution.map.api import run as run_map
 from daskmetrics.execution.map.source import MapSpec
-from daskmetrics.experiment import Display, prepare, run
+from daskmetrics.experiment import Display, Experiment, prepare, run
 from daskmetrics.experiment import train as training
 from daskmetrics.planning.calibration import Calibration, Sample, unit_seconds
 from daskmetrics.planning.estimate import samples
@@ -474,12 +474,13 @@ def ranks_share(config: Config, phase: str) -> bool:
 def experiment_runner(config: Config) -> Runner:
     """The runner of measuring and searching, from suites that are trained once."""
     if any(model.recipe for model in config.models):
-        only_training = config.model_copy(update={"tasks": (), "metrics": ()})
+        only_training = prepare(config.model_copy(update={"tasks": (), "metrics": ()}))
         with connect(config.cluster) as client, new_folder() as root:
             _run_quietly(only_training, client, root, ())
 
     def runner(client: Client, folder: Path) -> BenchTrial:
-        return _run_quietly(_with_workers(config, client), client, folder, ("measure", "score"))
+        prepared = prepare(_with_workers(config, client))
+        return _run_quietly(prepared, client, folder, ("measure", "score"))
 
     return runner
 
@@ -499,8 +500,8 @@ def training_runner(config: Config) -> Runner:
             for suite in training.suites_to_train(only_training).values():
                 _remove_trained(suite)
                 sequences += suite.recipe.steps * effective(suite.recipe)
-            of_size = _with_workers(only_training, client)
-            trial = _run_quietly(of_size, client, folder, ("train",))
+            prepared = prepare(_with_workers(only_training, client))
+            trial = _run_quietly(prepared, client, folder, ("train",))
         if not ranks_share(config, "train"):
             return trial
         # the processes of ranks start before their clock does
@@ -510,18 +511,20 @@ def training_runner(config: Config) -> Runner:
     return runner
 
 
-def _run_quietly(config: Config, client: Client, folder: Path, kinds: Sequence[str]) -> BenchTrial:
+def _run_quietly(
+    prepared: Experiment, client: Client, folder: Path, kinds: Sequence[str]
+) -> BenchTrial:
     """Run without output; the trial has the units of these kinds."""
-    prepared = prepare(config)
     run_folder = RunFolder(folder)
     began = time.perf_counter()
     run(prepared, run_folder, Display(Console(file=io.StringIO())), client)
     seconds = time.perf_counter() - began
     entries = tuple(read(run_folder.journal))
     units = [record for record in records(entries) if record.ok and record.kind in kinds]
-    measured = samples(prepared, entries, config.cluster)
+    profile = prepared.config.cluster
+    measured = samples(prepared, entries, profile)
     of_kinds = tuple(sample for sample in measured if sample.kind in kinds)
-    return BenchTrial(config.cluster.workers, seconds, _chains(units), of_kinds)
+    return BenchTrial(profile.workers, seconds, _chains(units), of_kinds)
 
 
 def _with_workers(config: Config, client: Client) -> Config:
