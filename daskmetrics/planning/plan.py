@@ -17,7 +17,7 @@ from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.domain.events import is_finished
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import prepare
-from daskmetrics.planning.calibration import Calibration, kept
+from daskmetrics.planning.calibration import kept
 from daskmetrics.planning.estimate import measurements, programs_workload, samples_of, workload
 from daskmetrics.planning.offers import local_offers, own_jobs, rehearsed, slurm_offers
 from daskmetrics.planning.options import (
@@ -134,9 +134,20 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
     now = time.time()
     config = loaded or configuration.load(request.config, request.settings)
     finished = False
-    if any(model.program for model in config.models):
+    models = config.models
+    if any(model.program for model in models):
+        if not all(model.program for model in models):
+            raise ConfigError(
+                "A run trains by programs alone, or by none: name the other models in a"
+                " configuration of their own."
+            )
         request = replace(request, times=request.times or 1)
-        calibrations, work_on = _of_programs(config, request)
+        calibrations = [
+            measured for measured in kept() if any(samples_of(measured, model) for model in models)
+        ]
+        work_on = partial(
+            programs_workload, models, request.times, request.is_program, calibrations
+        )
     elif request.times:
         raise ConfigError("--times is that of a training program, such as train.py.")
     else:
@@ -158,22 +169,6 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
     options = tuple(_options(request, config, work_for, now))
     work = work_for(options[0].offer.device)
     return Proposal(config.name, request, work, options, now, finished)
-
-
-def _of_programs(
-    config: Config, request: PlanRequest
-) -> tuple[list[Calibration], Callable[[str], Work]]:
-    models = [model for model in config.models if model.program]
-    if len(models) < len(config.models):
-        raise ConfigError(
-            "A run trains by programs alone, or by none: name the other models in a"
-            " configuration of their own."
-        )
-    calibrations = [
-        measured for measured in kept() if any(samples_of(measured, model) for model in models)
-    ]
-    work_on = partial(programs_workload, models, request.times, request.is_program, calibrations)
-    return calibrations, work_on
 
 
 def _options(
