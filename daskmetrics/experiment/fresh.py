@@ -48,8 +48,7 @@ def finalists(
     ranked_arms = [*best.credible, *sorted(behind, key=behind.__getitem__)]
     tied = [arm for arm in ranked_arms if arm != best.arm]
     tied = tied or [arm for arm in best.top if arm != best.arm][:1]
-    ranked = dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied])
-    return tuple(ranked)[:FINALISTS]
+    return tuple(dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied]))[:FINALISTS]
 
 
 def units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterator[WorkUnit]:

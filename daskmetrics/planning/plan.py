@@ -11,7 +11,7 @@ from pathlib import Path
 
 from daskmetrics import config as configuration
 from daskmetrics.cluster.slurm.partitions import read_partitions
-from daskmetrics.config import Cluster, Config
+from daskmetrics.config import Config
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.domain.events import is_finished
@@ -44,7 +44,8 @@ class PlanRequest:
     args: tuple[str, ...] = ()  # of a program
     times: int = 0  # how many times programs do what was measured; 0 without programs
     profiles: tuple[str, ...] = ()  # by name or file; by default that of the configuration
-    counts: tuple[int, ...] = ()  # of workers for each profile; by default that of the profile
+    # of workers for each profile; by default that of the profile, for a purpose 1, 2, 4, ... up to it
+    counts: tuple[int, ...] = ()
     deadline: float | None = None  # seconds from now
     is_program: bool = False  # whether the file is the training program itself
     # of a worker-hour by device; the empty name stands for all
@@ -52,17 +53,6 @@ class PlanRequest:
     folder: Path | None = None  # of the run
     settings: tuple[str, ...] = ()
     purpose: str | None = None  # one of `PURPOSES`
-
-    def counts_of(self, profile: Cluster) -> tuple[int, ...]:
-        """The numbers of workers to compare.
-
-        For a purpose these are 1, 2, 4, ... up to the profile's.
-        """
-        if self.counts:
-            return self.counts
-        if self.purpose is None:
-            return (profile.workers,)
-        return doublings(profile.workers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +172,9 @@ def _options(
         try:
             if name:
                 profile = configuration.cluster(name)
-            counts = request.counts_of(profile)
+            counts = request.counts or (profile.workers,)
+            if request.purpose and not request.counts:
+                counts = doublings(profile.workers)
             offers = tuple(local_offers(name, profile, counts))
             if profile.kind == "slurm":
                 offers = tuple(slurm_offers(name, profile, counts, partitions()))
