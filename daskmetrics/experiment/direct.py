@@ -271,8 +271,9 @@ def score_layers(
         models = [vectors]
         chosen: tuple[Task, ...] = (vectors.task(data, columns),)
     else:
-        models = _models(called, tokenizer, protocol)
-        chosen = tasks_of_items(tasks_of(data, columns), {model.items for model in models})
+        readers = _models(called, tokenizer, protocol)
+        models = readers
+        chosen = tasks_of_items(tasks_of(data, columns), {reader.items for reader in readers})
     reads_texts = any(isinstance(model, TextModel) for model in models)
     if (protocol or tokenizer is not None) and not reads_texts:
         raise ConfigError(

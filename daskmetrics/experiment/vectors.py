@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from daskmetrics.core.rows import PlacedRow
 from daskmetrics.domain.names import Suite, natural_order
 from daskmetrics.experiment._arguments import table_rows
 from daskmetrics.experiment._worker import Embeddings, EncodeSpec
-from daskmetrics.experiment.items import TEXT
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import examples_key, read_table, table_task
 from daskmetrics.tasks.table import columns_of
@@ -53,7 +52,6 @@ class Vectors:
     suite: Suite
     numbers: Mapping[str, int]
     read: Callable[[int], NDArray[Any]]
-    items: ClassVar[str] = TEXT
 
     def encode(self, spec: EncodeSpec) -> Embeddings:
         rows = np.array([self.numbers[text] for text in spec.task.texts()])
