@@ -271,14 +271,7 @@ def search_best(session: Session, grows: bool) -> None:
     with _scores_written(session.folder.store, experiment.plan, records) as write_score:
         session.compute(source, show, on_share)
     session.display.finish("search")
-    learner.rebuild_posterior()  # the live posterior depends on the clock
-    best = learner.recommendation()
-    finalists: Sequence[Arm] = ()
-    if experiment.fresh:
-        finalists = _score_fresh(session, learner, best)
-        cost = fresh.cost(problem.build_problem(experiment, fresh=True), finalists)
-        best = replace(best, spent=best.spent + cost, exhaustive=best.exhaustive + cost)
-    session.journal.append(_conclusion(experiment, learner, best, finalists))
+    _conclude(session, learner)
 
 
 def _learner(session: Session, records: Sequence[Record], grows: bool) -> tuple[Learner, Key]:
@@ -309,6 +302,36 @@ def _learner(session: Session, records: Sequence[Record], grows: bool) -> tuple[
     return learner, key
 
 
+def _conclude(session: Session, learner: Learner) -> None:
+    """Record the recommendation, with where the arm's weights are."""
+    experiment = session.experiment
+    plan = experiment.plan
+    learner.rebuild_posterior()  # the live posterior depends on the clock
+    best = learner.recommendation()
+    finalists: Sequence[Arm] = ()
+    if experiment.fresh:
+        finalists = _score_fresh(session, learner, best)
+        cost = fresh.cost(problem.build_problem(experiment, fresh=True), finalists)
+        best = replace(best, spent=best.spent + cost, exhaustive=best.exhaustive + cost)
+    checkpoint = best.arm.checkpoint
+    location = {
+        **location_fields(experiment.locations[checkpoint]),
+        "depth": plan.by_model[checkpoint.model].depth,
+        "protocol": experiment.readers[checkpoint].protocol.as_dict(),
+    }
+    session.journal.append(
+        SearchEnded(
+            key=plan.key,
+            recommendation=best,
+            location=location,
+            order=learner.outcome_order,
+            kinds=champions(learner.state, plan.kinds),
+            ending=learner.ending,
+            fresh=finalists,
+        )
+    )
+
+
 def _score_fresh(session: Session, learner: Learner, best: Recommendation) -> Sequence[Arm]:
     experiment = session.experiment
     plan = experiment.plan
@@ -321,27 +344,6 @@ def _score_fresh(session: Session, learner: Learner, best: Recommendation) -> Se
     session.display.phase("fresh", len(units), sum(unit.key in recorded for unit in units))
     session.compute(Sweep(units), session.show)
     return arms
-
-
-def _conclusion(
-    experiment: Experiment, learner: Learner, best: Recommendation, finalists: Sequence[Arm]
-) -> SearchEnded:
-    """The recommendation, with where the arm's weights are."""
-    checkpoint = best.arm.checkpoint
-    location = {
-        **location_fields(experiment.locations[checkpoint]),
-        "depth": experiment.plan.by_model[checkpoint.model].depth,
-        "protocol": experiment.readers[checkpoint].protocol.as_dict(),
-    }
-    return SearchEnded(
-        key=experiment.plan.key,
-        recommendation=best,
-        location=location,
-        order=learner.outcome_order,
-        kinds=champions(learner.state, experiment.plan.kinds),
-        ending=learner.ending,
-        fresh=finalists,
-    )
 
 
 @contextmanager
