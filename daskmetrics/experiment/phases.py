@@ -158,25 +158,22 @@ def _files(folder: RunFolder, locations: Iterable[Location], tasks: Iterable[Tas
 def train_and_measure(session: Session) -> None:
     """Train the suites that are not complete, and measure each checkpoint once it is there."""
     experiment = session.experiment
+    suites = experiment.trainings
     units = measure.units(experiment, session.folder, session.journal.records())
     began = earliest(session.journal.entries, RunStarted).at
-    revisions = train.own_revisions(experiment.trainings, session.recorded, began)
+    revisions = train.own_revisions(suites, session.recorded, began)
     _announce(session, units, revisions)
     waiting = {unit.name: unit for unit in units}
     show, on_share = _measuring(session, units)
     telemetry = TelemetryFile(session.folder.telemetry)
-    programs = train.recipe_programs(experiment.trainings, experiment.config, session.display)
+    programs = train.recipe_programs(suites, experiment.config, session.display)
     with train.trainings(session.client, programs, session.display) as running:
         while True:
             ended = running.ended  # before the look for checkpoints
-            trained = list(train.records(experiment.trainings, revisions, session.recorded))
+            trained = list(train.records(suites, revisions, session.recorded))
             session.journal.append(*trained)
             session.ran.extend(record.key for record in trained)
-            ready = [
-                name
-                for name, unit in waiting.items()
-                if measure.is_ready(experiment.trainings, unit)
-            ]
+            ready = [name for name, unit in waiting.items() if measure.is_ready(suites, unit)]
             if ready and (ended or running.leave_workers()):
                 session.compute(Sweep([waiting.pop(name) for name in ready]), show, on_share)
             elif ended:

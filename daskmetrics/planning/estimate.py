@@ -299,8 +299,11 @@ def samples(
     Beside them those that are assumed of the workers of its profile.
     """
     costs = CostModel(profile.device)
-    asked = [entry for entry in entries if isinstance(entry, UnitAsked)]
-    paid = {entry.key: entry.pick["cost"] for entry in asked if entry.pick}
+    paid = {
+        entry.key: entry.pick["cost"]
+        for entry in entries
+        if isinstance(entry, UnitAsked) and entry.pick
+    }
     # a search pays in assumed seconds of the device that its configuration names
     paid_on = CostModel(experiment.config.search.device)
     rate = 1.0
