@@ -80,7 +80,7 @@ def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, flo
         "key",
         task,
         tuple(layers),
-        str(scratch),
+        scratch,
     )
     embeddings = worker.encode(reader, job)
     started = time.perf_counter()
@@ -149,10 +149,10 @@ def encode_many(folder: Path, texts: int) -> None:
     protocol = ModelProtocol(Protocol(pooling="mean", batch_tokens=16384))
     reader = worker.TextReader(where, protocol)
     layers = tuple(range(25))
-    few = worker.EncodeSpec("few", resolve(["stdlib:word"])[0], layers, str(folder))
+    few = worker.EncodeSpec("few", resolve(["stdlib:word"])[0], layers, folder)
     worker.encode(reader, few)  # libraries and weights
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    made = worker.encode(reader, worker.EncodeSpec("many", task, layers, str(folder)))
+    made = worker.encode(reader, worker.EncodeSpec("many", task, layers, folder))
     for layer in range(25):
         assert np.isfinite(made.at(layer)).all()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024

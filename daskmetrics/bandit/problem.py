@@ -240,6 +240,11 @@ class Problem:
         cost = self.encode_cost + self.score_cost
         return np.asarray(cost.sum(axis=1) + self.load_costs)
 
+    @property
+    def mean_cost(self) -> float:
+        """Of a cell, encodings included."""
+        return self.exhaustive_cost / self.score_cost.size
+
     @cached_property
     def exhaustive_cost(self) -> float:
         """Cost of all cells together; each encoding and each load counts once."""

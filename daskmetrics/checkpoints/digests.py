@@ -47,6 +47,11 @@ def weights_key(digests: Mapping[str, str], base: Key | None = None) -> Key:
     return content_key("adapter", base, key)
 
 
+def files_of(folder: Path) -> dict[str, Path]:
+    """The files in a folder and below it, by their names there."""
+    return {str(path.relative_to(folder)): path for path in filter(Path.is_file, folder.rglob("*"))}
+
+
 def digests_of(
     folders: Sequence[Mapping[str, Path]], on_message: OnMessage | None = None
 ) -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
@@ -111,7 +111,8 @@ def continue_run(
     end as ``log_to`` says.
     """
     with room_for(f"the files of the run in '{folder.path}'"):
-        experiment = replace(experiment, plan=begin(experiment, folder, journal))
+        plan = begin(experiment.plan, experiment.prompts, folder, journal)
+        experiment = replace(experiment, plan=plan)
     config = experiment.config
     start = earliest(journal.entries, RunStarted)
     # the same when the run goes on
@@ -132,12 +133,12 @@ def continue_run(
                     phases.search_best(session, grows)
                 journal.append(UsageMeasured(usage(client)))
             with room_for(f"the store '{folder.store}'"):
-                lay_out(experiment.plan, folder, journal)
-            if ended := ended_search(journal.entries, experiment.plan.key):
-                log_search(log, experiment.plan, ended)
+                lay_out(plan, folder, journal)
+            if ended := ended_search(journal.entries, plan.key):
+                log_search(log, plan, ended)
     finally:
         shutil.rmtree(folder.embeddings, ignore_errors=True)
-    journal.append(RunFinished(experiment.plan.key, time.time()))
+    journal.append(RunFinished(plan.key, time.time()))
     rolling.drop(location.rolling for location in experiment.locations.values())
     return len(session.ran)
 
@@ -153,15 +154,15 @@ def require_inputs(experiment: Experiment) -> None:
         require_on_hub(model, missing, pooling)
 
 
-def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> Plan:
+def begin(plan: Plan, prompts: Sequence[str], folder: RunFolder, journal: Journal) -> Plan:
     """Write a run's files and its start, and create the store.
 
     The files are configuration, prompts and plan; the store has all recorded values. It returns the
     plan.
     """
-    maintain.write_files(folder, experiment.plan.config, experiment.prompts)
+    maintain.write_files(folder, plan.config, prompts)
     earlier = [entry for entry in journal.entries if isinstance(entry, Plan)]
-    plan = experiment.plan.after(earlier)
+    plan = plan.after(earlier)
     if earlier[-1:] != [plan]:
         journal.append(plan)
     journal.append(RunStarted(time.time(), environment(*PACKAGES)))

@@ -52,7 +52,7 @@ class EncodeSpec:
     key: Key
     task: Task
     layers: tuple[int, ...]
-    scratch: str  # folder that all workers share, for embeddings that are too large for memory
+    scratch: Path  # folder that all workers share, for embeddings that are too large for memory
     poolings: tuple[str, ...] = ("",)
     sized: bool = False  # whether scores record the size of the network, since no measuring does
 
@@ -118,9 +118,9 @@ class MeasureSpec:
     reader: ItemReader  # of texts, where there are metrics
     layers: tuple[int, ...]
     metrics: Mapping[Key, Metric]  # the requested metrics, in this order
-    prompts: str  # file, on a disk that all workers share
+    prompts: Path  # file, on a disk that all workers share
     prompts_key: Key
-    store: str
+    store: Path
     seed: int
     states_key: Key  # of the states from which metrics are computed
     # earlier results of these states: only metrics that none of them has are computed
@@ -158,7 +158,7 @@ def measure(spec: MeasureSpec) -> Measured:
     if spec.metrics:
         # the driver writes a damaged store again from the journal, which gets this result
         with suppress(DamageError):
-            store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(result))
+            store.write(spec.store, "metrics", spec.checkpoint, store.Block.of(result))
     return replace(result, states=spec.states_key, size=size, download=download, copies=copies)
 
 
@@ -206,7 +206,7 @@ def _reduce(spec: MeasureSpec) -> Measured:
     from daskmetrics.models import LoadedModel, TextEncoder
 
     with readable("The prompts of the run", spec.prompts, DamageError):
-        prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
+        prompts: list[str] = json.loads(spec.prompts.read_text(encoding="utf-8"))
         if digest(prompts) != spec.prompts_key:
             raise ValueError("they were changed")
     metrics = spec.missing
@@ -375,7 +375,7 @@ def encode_task(encoder: TextEncoder, spec: EncodeSpec) -> LayerEmbeddings:
         pooling: [width] * len(encoder.layers)
         for pooling, width in zip(spec.poolings, pooler.widths, strict=True)
     }
-    embeddings = LayerEmbeddings(encoder.layers, len(texts), widths, Path(spec.scratch), spec.key)
+    embeddings = LayerEmbeddings(encoder.layers, len(texts), widths, spec.scratch, spec.key)
     embeddings.places = places
     tokens = np.zeros(len(texts))
 

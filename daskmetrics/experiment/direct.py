@@ -265,13 +265,15 @@ def score_layers(
 ) -> LayerScores:
     """Score every layer and readout of checkpoints, or of vectors, on every task."""
     names = _readout_names(readouts)
+    columns = {role: str(column) for role, column in columns.items()}  # 0 in a table without names
     models: Sequence[TextModel | Revision | Vectors]
     if vectors := vectors_of(called, layers, names):
         models = [vectors]
         chosen: tuple[Task, ...] = (vectors.task(data, columns),)
     else:
-        models = _models(called, tokenizer, protocol)
-        chosen = tasks_of_items(tasks_of(data, columns), {model.items for model in models})
+        readers = _models(called, tokenizer, protocol)
+        models = readers
+        chosen = tasks_of_items(tasks_of(data, columns), {reader.items for reader in readers})
     reads_texts = any(isinstance(model, TextModel) for model in models)
     if (protocol or tokenizer is not None) and not reads_texts:
         raise ConfigError(
@@ -408,7 +410,7 @@ def _scores(
     reads = f"{source.suite.model} reads {task.name}"
     with TemporaryDirectory() as scratch:
         key = content_key("direct", task.key)
-        spec = EncodeSpec(key, task, source.suite.layers, scratch, source.suite.poolings)
+        spec = EncodeSpec(key, task, source.suite.layers, Path(scratch), source.suite.poolings)
         with heard(lambda part: shown.did("read", part * reading, reads)):
             embeddings = source.encode(spec)
         for arm in arms:
@@ -434,7 +436,6 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
 
     ``columns`` are the options of a file task: the columns of its roles, ``kind`` and ``probe``.
     """
-    columns = {role: str(column) for role, column in columns.items()}  # 0 in a table without names
     if isinstance(data, (str, Path)):
         prefixes = {name.partition(":")[0] for name in (*tasks.catalogue(), *RESERVED)}
         prefix, colon, _ = str(data).partition(":")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.checkpoints.cache import keep, recall
-from daskmetrics.checkpoints.digests import digests_of, has_changed, stamps_of
+from daskmetrics.checkpoints.digests import digests_of, files_of, has_changed, stamps_of
 from daskmetrics.checkpoints.folders import revisions_of
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.config import Model
@@ -233,8 +233,7 @@ def located(
     suite = suite_of(model.name, names, [*widths], model.layers, readouts)
     width = max(widths.values())
     check_pooled(suite, width)
-    unordered = filter(None, [order_problem(names)])
-    warnings = tuple(f"{model.name}: {text}" for text in unordered)
+    warnings = tuple(f"{model.name}: {text}" for text in filter(None, [order_problem(names)]))
     readers = [
         EncoderReader(location, protocol, revision, (*widths,))
         for location, revision in zip(locations, chosen, strict=True)
@@ -263,8 +262,7 @@ def _files(checkpoint: Path | None) -> dict[str, Path]:
         return {}
     if checkpoint.is_file():
         return {"": checkpoint}
-    paths = filter(Path.is_file, checkpoint.rglob("*"))
-    return {str(path.relative_to(checkpoint)): path for path in paths}
+    return files_of(checkpoint)
 
 
 class LoadedEncoder:
@@ -329,7 +327,7 @@ class LoadedEncoder:
         all_names = [*self.widths]
         names = [all_names[layer] for layer in spec.layers]
         widths = {"": [self.widths[name] for name in names]}
-        embeddings = LayerEmbeddings(spec.layers, len(texts), widths, Path(spec.scratch), spec.key)
+        embeddings = LayerEmbeddings(spec.layers, len(texts), widths, spec.scratch, spec.key)
         embeddings.places = places
         size = self._encoder.batch_size
         started = time.perf_counter()

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from daskmetrics.bandit import Problem
 from daskmetrics.bandit.costs import PaidCosts
 from daskmetrics.domain.names import Arm
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.scores import Scores
 from daskmetrics.execution import WorkUnit
 from daskmetrics.experiment.preparation import Experiment
-from daskmetrics.experiment.problem import build_problem
 from daskmetrics.experiment.score import score_unit
 
 #: arms that are scored at most: the leader, arms that are within its error, and the default arm
@@ -48,8 +48,7 @@ def finalists(
     ranked_arms = [*best.credible, *sorted(behind, key=behind.__getitem__)]
     tied = [arm for arm in ranked_arms if arm != best.arm]
     tied = tied or [arm for arm in best.top if arm != best.arm][:1]
-    ranked = dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied])
-    return tuple(ranked)[:FINALISTS]
+    return tuple(dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied]))[:FINALISTS]
 
 
 def units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterator[WorkUnit]:
@@ -61,9 +60,8 @@ def units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterato
         yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
 
 
-def cost(experiment: Experiment, arms: Sequence[Arm]) -> float:
-    """The assumed cost of scoring the finalists."""
-    problem = build_problem(experiment, fresh=True)
+def cost(problem: Problem, arms: Sequence[Arm]) -> float:
+    """The assumed cost of scoring the finalists, by the problem of the items kept back."""
     costs = PaidCosts(problem)
     for arm, task in product(arms, np.flatnonzero(problem.in_objective)):
         costs.charge(problem.arm_index[arm], int(task))

@@ -89,10 +89,9 @@ def _of_files(task: Task) -> FileTask:
         )
     # a table in memory, which a run writes into its own folder, names files of the current one
     first = expanded(task.texts()[0])
-    table, current = Path(task.path).parent, Path.cwd()
-    root = table
-    if not (table / first).is_file() and (current / first).is_file():
-        root = current
+    root = Path(task.path).parent
+    if not (root / first).is_file() and first.is_file():
+        root = Path.cwd()
     task = replace(task, root=str(root))
     for text in task.texts():
         path = path_of(task, text)

@@ -124,8 +124,7 @@ def _restore_files(folder: RunFolder, plan: Plan) -> None:
 
     prompts: tuple[str, ...] = ()
     if digest(prompts) != plan.prompts:
-        corpus = Corpus.model_validate(plan.config["corpus"])
-        prompts = prompts_of(corpus, plan.seed)
+        prompts = prompts_of(Corpus.model_validate(plan.config["corpus"]), plan.seed)
     if digest(prompts) != plan.prompts:
         raise DataError(
             f"'{folder.corpus}' cannot be written again: its source,"

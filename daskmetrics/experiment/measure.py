@@ -22,47 +22,45 @@ from daskmetrics.training.suite import is_complete, parameters
 
 def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:
     """A work unit for each checkpoint, whether it exists yet or not."""
+    plan = experiment.plan
     records = tuple(records)
     done = {record.key for record in records if record.ok}
-    waiting = [
-        checkpoint for checkpoint, key in experiment.plan.measure_keys.items() if key not in done
-    ]
+    waiting = [checkpoint for checkpoint, key in plan.measure_keys.items() if key not in done]
     # what each checkpoint's worker probably measures next, if units are assigned in turn
     later = map(experiment.locations.__getitem__, waiting[experiment.config.cluster.workers :])
     following = dict(zip(waiting, later, strict=False))
     results = defaultdict[Key | None, list[Measured]](list)
     for _, result in events.measured(records):
         results[result.states].append(result)
-    metrics = dict(
-        zip((about.key for about in experiment.plan.metrics), experiment.metrics, strict=True)
-    )
+    metrics = dict(zip((about.key for about in plan.metrics), experiment.metrics, strict=True))
     measure = []
-    for checkpoint, key in experiment.plan.measure_keys.items():
-        states = experiment.plan.states_key(checkpoint)
+    for checkpoint, key in plan.measure_keys.items():
+        states = plan.states_key(checkpoint)
         spec = worker.MeasureSpec(
             checkpoint=checkpoint,
             reader=experiment.readers[checkpoint],
-            layers=experiment.plan.by_model[checkpoint.model].layers,
+            layers=plan.by_model[checkpoint.model].layers,
             metrics=metrics,
-            prompts=str(folder.corpus.resolve()),
-            prompts_key=experiment.plan.prompts,
-            store=str(folder.store.resolve()),
+            prompts=folder.corpus.resolve(),
+            prompts_key=plan.prompts,
+            store=folder.store.resolve(),
             seed=experiment.config.seed,
             states_key=states,
             recorded=tuple(results[states]),
             following=following.get(checkpoint),
         )
-        unit = WorkUnit(
-            key=key,
-            name=str(checkpoint),
-            kind="measure",
-            function=worker.measure,
-            args=(spec,),
-            resources={"GPU": 1},
-            keeps=str(checkpoint),
-            timeout=experiment.config.cluster.timeout,
+        measure.append(
+            WorkUnit(
+                key=key,
+                name=str(checkpoint),
+                kind="measure",
+                function=worker.measure,
+                args=(spec,),
+                resources={"GPU": 1},
+                keeps=str(checkpoint),
+                timeout=experiment.config.cluster.timeout,
+            )
         )
-        measure.append(unit)
     return measure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,6 @@ from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.machine import thread_of, workers
-from daskmetrics.core.progress import TimeLeft
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.dashboard import Publisher
 from daskmetrics.domain.events import (
@@ -147,37 +146,34 @@ def _files(folder: RunFolder, locations: Iterable[Location], tasks: Iterable[Tas
     paths = {folder.path}
     for location in locations:
         for source in filter(None, (location, location.base)):
+            path = Path(source.path)
             if source.rolling:
-                paths.add(Path(source.rolling.folder).parent)
-            else:
-                paths.add(Path(source.path))
+                path = Path(source.rolling.folder).parent
+            paths.add(path)
     for task in tasks:
-        paths |= {Path(file) for file in task.files}
+        paths.update(map(Path, task.files))
     return sorted({str(path.absolute()) for path in paths if path.exists()})
 
 
 def train_and_measure(session: Session) -> None:
     """Train the suites that are not complete, and measure each checkpoint once it is there."""
     experiment = session.experiment
+    suites = experiment.trainings
     units = measure.units(experiment, session.folder, session.journal.records())
     began = earliest(session.journal.entries, RunStarted).at
-    revisions = train.own_revisions(experiment.trainings, session.recorded, began)
+    revisions = train.own_revisions(suites, session.recorded, began)
     _announce(session, units, revisions)
     waiting = {unit.name: unit for unit in units}
     show, on_share = _measuring(session, units)
     telemetry = TelemetryFile(session.folder.telemetry)
-    programs = train.recipe_programs(experiment.trainings, experiment.config, session.display)
+    programs = train.recipe_programs(suites, experiment.config, session.display)
     with train.trainings(session.client, programs, session.display) as running:
         while True:
             ended = running.ended  # before the look for checkpoints
-            trained = list(train.records(experiment.trainings, revisions, session.recorded))
+            trained = list(train.records(suites, revisions, session.recorded))
             session.journal.append(*trained)
             session.ran.extend(record.key for record in trained)
-            ready = [
-                name
-                for name, unit in waiting.items()
-                if measure.is_ready(experiment.trainings, unit)
-            ]
+            ready = [name for name, unit in waiting.items() if measure.is_ready(suites, unit)]
             if ready and (ended or running.leave_workers()):
                 session.compute(Sweep([waiting.pop(name) for name in ready]), show, on_share)
             elif ended:
@@ -253,21 +249,18 @@ def search_best(session: Session, grows: bool) -> None:
     source = search.SearchSource(
         experiment, learner, key, scratch, session.downloads, session.recorded
     )
-
-    progress = _SearchProgress(source, session.recorded)
-    session.display.phase("search", 100, int(progress.percent), unit="% of budget")
+    session.display.phase("search", 100, int(source.percent), unit="% of budget")
     session.publisher.send(
         SearchStarted(learner.budget, learner.problem.exhaustive_cost, learner.spent)
     )
 
     def on_share(unit: WorkUnit, share: float) -> None:
-        progress.read(unit.key, share)
+        source.read(unit.key, share)
         latest = f"{unit.name}  {share:.0%} read"
-        session.display.advance("search", latest, progress.percent, progress.left)
+        session.display.advance("search", latest, source.percent, source.left)
 
     def show(record: Record) -> None:
-        progress.count("score")
-        session.show(record, "search", progress.percent, progress.left)
+        session.show(record, "search", source.percent, source.left)
         session.publisher.send_computed(partial(search.posterior, experiment.plan, learner))
         if record.kind == "score":
             write_score(record)
@@ -275,56 +268,7 @@ def search_best(session: Session, grows: bool) -> None:
     with _scores_written(session.folder.store, experiment.plan, records) as write_score:
         session.compute(source, show, on_share)
     session.display.finish("search")
-    learner.rebuild_posterior()  # the live posterior depends on the clock
-    best = learner.recommendation()
-    finalists: Sequence[Arm] = ()
-    if experiment.fresh:
-        finalists = _score_fresh(session, learner, best)
-        cost = fresh.cost(experiment, finalists)
-        best = replace(best, spent=best.spent + cost, exhaustive=best.exhaustive + cost)
-    session.journal.append(_conclusion(experiment, learner, best, finalists))
-
-
-class _SearchProgress:
-    """How far a search is, by the costs of its decisions and what is read of their texts."""
-
-    def __init__(self, source: search.SearchSource, recorded: Collection[Key]) -> None:
-        learner = source.learner
-        plan = source.experiment.plan
-        tasks = plan.tasks_of["score"]
-        self._source = source
-        self._budget = learner.budget
-        self._before = sum(
-            pick.cost
-            for pick in learner.open
-            if plan.score_key(pick.cell.arm, tasks[pick.cell.task]) in recorded
-        )
-        self._shares: dict[Key, float] = {}  # of each encoding that is read
-        self._done = source.done(self._shares)
-        whole = learner.problem.exhaustive_cost
-        ahead = max(0.0, min(self._budget, whole) - self._before)
-        scoring = ahead * float(learner.problem.score_cost.sum()) / whole
-        self._pace = TimeLeft({"read": ahead - scoring, "score": scoring})
-
-    @property
-    def percent(self) -> float:
-        return min(100.0, 100 * (self._before + sum(self._done.values())) / self._budget)
-
-    @property
-    def left(self) -> float:
-        """Seconds that the search still takes, at most."""
-        return self._pace.left
-
-    def read(self, encoding: Key, share: float) -> None:
-        """Count the share of an encoding that is done."""
-        self._shares[encoding] = share
-        self.count("read")
-
-    def count(self, kind: str) -> None:
-        """Count what is done since the latest look, whose time was that of one kind of work."""
-        before, self._done = self._done, self._source.done(self._shares)
-        for name in sorted(before, key=lambda name: name != kind):
-            self._pace.did(name, self._done[name] - before[name])
+    _conclude(session, learner)
 
 
 def _learner(session: Session, records: Sequence[Record], grows: bool) -> tuple[Learner, Key]:
@@ -355,6 +299,36 @@ def _learner(session: Session, records: Sequence[Record], grows: bool) -> tuple[
     return learner, key
 
 
+def _conclude(session: Session, learner: Learner) -> None:
+    """Record the recommendation, with where the arm's weights are."""
+    experiment = session.experiment
+    plan = experiment.plan
+    learner.rebuild_posterior()  # the live posterior depends on the clock
+    best = learner.recommendation()
+    finalists: Sequence[Arm] = ()
+    if experiment.fresh:
+        finalists = _score_fresh(session, learner, best)
+        cost = fresh.cost(problem.build_problem(experiment, fresh=True), finalists)
+        best = replace(best, spent=best.spent + cost, exhaustive=best.exhaustive + cost)
+    checkpoint = best.arm.checkpoint
+    location = {
+        **location_fields(experiment.locations[checkpoint]),
+        "depth": plan.by_model[checkpoint.model].depth,
+        "protocol": experiment.readers[checkpoint].protocol.as_dict(),
+    }
+    session.journal.append(
+        SearchEnded(
+            key=plan.key,
+            recommendation=best,
+            location=location,
+            order=learner.outcome_order,
+            kinds=champions(learner.state, plan.kinds),
+            ending=learner.ending,
+            fresh=finalists,
+        )
+    )
+
+
 def _score_fresh(session: Session, learner: Learner, best: Recommendation) -> Sequence[Arm]:
     experiment = session.experiment
     plan = experiment.plan
@@ -367,27 +341,6 @@ def _score_fresh(session: Session, learner: Learner, best: Recommendation) -> Se
     session.display.phase("fresh", len(units), sum(unit.key in recorded for unit in units))
     session.compute(Sweep(units), session.show)
     return arms
-
-
-def _conclusion(
-    experiment: Experiment, learner: Learner, best: Recommendation, finalists: Sequence[Arm]
-) -> SearchEnded:
-    """The recommendation, with where the arm's weights are."""
-    checkpoint = best.arm.checkpoint
-    location = {
-        **location_fields(experiment.locations[checkpoint]),
-        "depth": experiment.plan.by_model[checkpoint.model].depth,
-        "protocol": experiment.readers[checkpoint].protocol.as_dict(),
-    }
-    return SearchEnded(
-        key=experiment.plan.key,
-        recommendation=best,
-        location=location,
-        order=learner.outcome_order,
-        kinds=champions(learner.state, experiment.plan.kinds),
-        ending=learner.ending,
-        fresh=finalists,
-    )
 
 
 @contextmanager

@@ -154,9 +154,10 @@ def _baseline(name: str | None, plan: Plan) -> Checkpoint | None:
     if name is None:
         return None
     names = {str(checkpoint): checkpoint for checkpoint in plan.checkpoints}
-    if name not in {*names, *plan.measured_as}:
-        raise unknown("baseline checkpoint", name, {*names, *plan.measured_as})
-    return names[plan.measured_as.get(name, name)]
+    names |= {alias: names[measured] for alias, measured in plan.measured_as.items()}
+    if name not in names:
+        raise unknown("baseline checkpoint", name, names)
+    return names[name]
 
 
 def task_key(task: Task) -> Key:
@@ -192,8 +193,8 @@ def _by_model(readers: Mapping[Checkpoint, ItemReader]) -> dict[str, Any]:
     """How each model is read; by revision where its revisions differ."""
     by_model: dict[str, dict[str, Any]] = {}
     for checkpoint, reader in readers.items():
-        by_revision = by_model.setdefault(checkpoint.model, {})
-        by_revision[checkpoint.revision] = reader.protocol.as_dict()
+        protocol = reader.protocol.as_dict()
+        by_model.setdefault(checkpoint.model, {})[checkpoint.revision] = protocol
     shared = {}
     for model, by_revision in by_model.items():
         first, *others = by_revision.values()

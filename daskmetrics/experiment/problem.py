@@ -14,7 +14,7 @@ from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.text import duration, plural
 from daskmetrics.domain.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
-from daskmetrics.domain.names import Arm, Suite, grid
+from daskmetrics.domain.names import Suite, grid
 from daskmetrics.domain.readouts import Readout
 from daskmetrics.execution import Record
 from daskmetrics.experiment.prefetch import rate
@@ -60,6 +60,8 @@ def build_problem(
 
     It is a preview unless it may ``read`` the tasks' data, which is then fetched. By default costs
     are those of the configured device. With ``fresh`` the tasks are those of the items kept back.
+
+    An encoding gives all readouts of a checkpoint; what scoring takes follows the dimensions.
     """
     plan = experiment.plan
     tasks, about = experiment.tasks, plan.tasks
@@ -71,36 +73,24 @@ def build_problem(
     if baseline not in {arm.checkpoint for arm in arms}:
         baseline = None  # it could not be measured
     sizes = [task_size(task, experiment.config.protocol, read) for task in tasks]
-    costs = costs or CostModel(experiment.config.search.device)
-    encode, score = _costs(experiment, arms, sizes, costs)
-    return problem_of(suites, about, encode, score, baseline)
-
-
-def _costs(
-    experiment: Experiment, arms: Sequence[Arm], sizes: Sequence[TextSize], costs: CostModel
-) -> tuple[np.ndarray, np.ndarray]:
-    """Assumed seconds to encode and to score (arms, tasks).
-
-    An encoding gives all readouts of a checkpoint; what scoring takes follows the dimensions.
-    """
+    assumed = costs or CostModel(experiment.config.search.device)
 
     @cache
     def seconds(model: str, readout: str) -> tuple[list[float], list[float]]:
-        hidden = experiment.plan.widths[model]
-        depth = experiment.plan.by_model[model].depth
+        hidden = plan.widths[model]
         width = Readout.parse(readout).width(hidden)
         return (
-            [costs.encode_seconds(hidden, depth, size) for size in sizes],
-            [costs.score_seconds(width, size) for size in sizes],
+            [assumed.encode_seconds(hidden, plan.by_model[model].depth, size) for size in sizes],
+            [assumed.score_seconds(width, size) for size in sizes],
         )
 
-    encode, score = np.empty((2, len(arms), len(sizes)))
+    encode, score = np.empty((2, len(arms), len(sizes)))  # seconds (arms, tasks)
     for i, arm in enumerate(arms):
         encode[i], score[i] = seconds(arm.model, arm.readout)
         rolling = experiment.locations[arm.checkpoint].rolling
         if rolling:  # it may be gone when it is needed again
-            encode[i] += costs.download_seconds(rolling.bytes)
-    return encode, score
+            encode[i] += assumed.download_seconds(rolling.bytes)
+    return problem_of(suites, about, encode, score, baseline)
 
 
 def task_size(task: Task, protocol: Protocol, read: bool) -> TextSize:

@@ -26,13 +26,13 @@ def score_unit(
     plan = experiment.plan
     about = plan.tasks_of[kind][task.name]
     timeout = experiment.config.cluster.timeout
-    suite = experiment.plan.by_model[arm.model]
+    suite = plan.by_model[arm.model]
     reader = experiment.readers[checkpoint]
     spec = worker.EncodeSpec(
         key=plan.encode_key(checkpoint, about),
         task=task,
         layers=suite.layers,
-        scratch=str(scratch),
+        scratch=scratch,
         poolings=suite.poolings,
         sized=not experiment.metrics,
     )

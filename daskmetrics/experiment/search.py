@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count, product, takewhile
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from daskmetrics.bandit import Learner, Outcome, Pick, Problem
 from daskmetrics.bandit.recommend import confidence
 from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.keys import Key
+from daskmetrics.core.progress import TimeLeft
 from daskmetrics.core.serialization import build
 from daskmetrics.domain import events
 from daskmetrics.domain.events import (
@@ -67,10 +67,33 @@ class SearchSource:
         self._recorded = recorded
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
-        self._done = {"read": 0.0, "score": 0.0}  # of new outcomes
+        self._done = {"read": 0.0, "score": 0.0}  # costs of new outcomes
+        self._shares: dict[Key, float] = {}  # of each encoding that is read
+        self._counted = self._done  # with these shares
         self._kept: dict[Key, int] = {}  # bytes of each encoding that is kept, the latest last
         free = shutil.disk_usage(scratch.parent).free
         self._room_in_files = min(KEPT_IN_FILES, free // 4)
+        plan = experiment.plan
+        tasks = plan.tasks_of["score"]
+        self._before = sum(
+            pick.cost
+            for pick in learner.open
+            if plan.score_key(pick.cell.arm, tasks[pick.cell.task]) in recorded
+        )
+        whole = learner.problem.exhaustive_cost
+        ahead = max(0.0, min(learner.budget, whole) - self._before)
+        scoring = ahead * float(learner.problem.score_cost.sum()) / whole
+        self._pace = TimeLeft({"read": ahead - scoring, "score": scoring})
+
+    @property
+    def percent(self) -> float:
+        """How far the search is, by the costs of its decisions and what is read of their texts."""
+        return min(100.0, 100 * (self._before + sum(self._counted.values())) / self.learner.budget)
+
+    @property
+    def left(self) -> float:
+        """Seconds that the search still takes, at most."""
+        return self._pace.left
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         picks = self._decided[:n]
@@ -106,15 +129,22 @@ class SearchSource:
         self._done["read"] += pick.cost - scoring
         self._kept.pop(used, None)  # the latest comes last
         self._kept[used] = size
+        self._count("score")
         return self._release()
 
-    def done(self, shares: Mapping[Key, float]) -> dict[str, float]:
-        """Costs of what was read and scored; ``shares`` are read of the running encodings."""
-        done = dict(self._done)
+    def read(self, encoding: Key, share: float) -> None:
+        """Count the share of an encoding that is done."""
+        self._shares[encoding] = share
+        self._count("read")
+
+    def _count(self, kind: str) -> None:
+        """Count what is done since the latest look, whose time was that of one kind of work."""
+        before, self._counted = self._counted, dict(self._done)
         for pick, encoding in self._running.values():
             reading = pick.cost - self._scoring(pick)
-            done["read"] += shares.get(encoding, 0.0) * reading
-        return done
+            self._counted["read"] += self._shares.get(encoding, 0.0) * reading
+        for name in sorted(before, key=lambda name: name != kind):
+            self._pace.did(name, self._counted[name] - before[name])
 
     def _scoring(self, pick: Pick) -> float:
         problem = self.learner.problem
@@ -202,8 +232,8 @@ def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
         for record in plan.records(events.records(entries))
         if record.kind in plan.tasks_of and Cell.parse(record.name).arm in arms
     ]
-    picked = {
-        entry.key: entry
+    costs = {
+        entry.key: entry.pick["cost"]
         for entry in standing(entries)
         if isinstance(entry, UnitAsked) and entry.pick
     }
@@ -211,20 +241,13 @@ def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
         # `retry` took results back: the search makes its decisions again
         done = {record.key for record in recorded}
         keys = {plan.score_key(arm, task) for arm, task in product(arms, plan.tasks)}
-        return len(picked.keys() & keys - done)
+        return len(costs.keys() & keys - done)
     problem = build_problem(experiment)
-    exhaustive = problem.exhaustive_cost
-    cells = len(plan.arms) * len(plan.tasks)
-    mean_cost = exhaustive / cells
     limits = budget(experiment.config.search, problem)
-    costs = {key: entry.note["pick"]["cost"] for key, entry in picked.items()}
-    counts = Counter[str]()
-    paid = 0.0
-    for record in recorded:
-        counts[record.kind] += 1
-        if record.kind != "fresh":
-            paid += costs.get(record.key, mean_cost)
-    left = (limits.within(exhaustive) - paid) / mean_cost
-    left = min(left, (limits.cells or math.inf) - counts["score"])
-    fresh = min(FINALISTS, len(plan.arms)) * len(experiment.finals) - counts["fresh"]
+    scored = [record for record in recorded if record.kind == "score"]
+    paid: float = sum(costs.get(record.key, problem.mean_cost) for record in scored)
+    left = (limits.within(problem.exhaustive_cost) - paid) / problem.mean_cost
+    left = min(left, (limits.cells or math.inf) - len(scored))
+    finalists = min(FINALISTS, len(plan.arms)) * len(experiment.finals)
+    fresh = finalists - (len(recorded) - len(scored))
     return round(max(0.0, left) + max(0, fresh))

@@ -105,12 +105,6 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
     return suites
 
 
-def largest_first(suites: Mapping[str, TrainedSuite]) -> list[tuple[str, TrainedSuite]]:
-    """Models and their suites, by the work of a training."""
-    work = {name: parameters(suite.recipe) * suite.recipe.steps for name, suite in suites.items()}
-    return sorted(suites.items(), key=lambda item: work[item[0]], reverse=True)
-
-
 def programs(config: Config, folder: Path = Path()) -> list[Program]:
     """The programs by which a run trains all of its models, if any.
 
@@ -146,8 +140,9 @@ def program_of(model: Model, config: Config, folder: Path) -> Program:
     """
     script = model.program
     assert script is not None
-    if script.script.endswith(".py"):
-        if not expanded(script.script).is_file():
+    path = expanded(script.script)
+    if path.suffix == ".py":
+        if not path.is_file():
             raise ConfigError(f"Model '{model.name}': no program '{script.script}' is here.")
     elif shutil.which(script.script) is None:
         raise ConfigError(
@@ -159,10 +154,9 @@ def program_of(model: Model, config: Config, folder: Path) -> Program:
             f"Model '{model.name}' has {script.ranks} ranks, and the cluster {cluster.workers} "
             f"workers, one for each rank: --workers {script.ranks}, or fewer ranks."
         )
-    path = str(expanded(script.script))
     return Program(
         model.name,
-        (path, *script.args),
+        (str(path), *script.args),
         folder.absolute(),
         script.ranks,
         least=script.ranks,
@@ -180,11 +174,10 @@ def recipe_programs(
 
     The limits of the user's accounts are shown before, where Slurm knows them.
     """
-    programs = [
-        recipe_program(name, suite, config)
-        for name, suite in largest_first(suites)
-        if not suite.is_done
-    ]
+    missing = {name: suite.recipe for name, suite in suites.items() if not suite.is_done}
+    work = {name: parameters(recipe) * recipe.steps for name, recipe in missing.items()}
+    longest_first = sorted(work, key=work.__getitem__, reverse=True)
+    programs = [recipe_program(name, suites[name], config) for name in longest_first]
     if programs and config.cluster.in_slurm:
         for source, limits in account_limits():
             values = ", ".join(f"{name}={value}" for name, value in limits.items())

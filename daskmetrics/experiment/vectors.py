@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from daskmetrics.core.rows import PlacedRow
 from daskmetrics.domain.names import Suite, natural_order
 from daskmetrics.experiment._arguments import table_rows
 from daskmetrics.experiment._worker import Embeddings, EncodeSpec
-from daskmetrics.experiment.items import TEXT
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import examples_key, read_table, table_task
 from daskmetrics.tasks.table import columns_of
@@ -53,14 +52,13 @@ class Vectors:
     suite: Suite
     numbers: Mapping[str, int]
     read: Callable[[int], NDArray[Any]]
-    items: ClassVar[str] = TEXT
 
     def encode(self, spec: EncodeSpec) -> Embeddings:
         rows = np.array([self.numbers[text] for text in spec.task.texts()])
         tell(1.0)
         return _Rows(self.suite.layers, rows, self.read)
 
-    def task(self, data: object, columns: Mapping[str, str]) -> Task:
+    def task(self, data: object, options: Mapping[str, str]) -> Task:
         """The task of labels or grades, or of a table, in which row i is of vector i.
 
         In its columns of pairs, queries and documents are numbers of vectors.
@@ -72,7 +70,6 @@ class Vectors:
         """
         import pandas
 
-        options = {role: str(column) for role, column in columns.items()}
         path, rows, name = _rows_of(data, options.get("kind"))
         frame = pandas.DataFrame.from_dict(dict(rows), orient="index", dtype=object)
         roles = columns_of(path, frame.columns.tolist(), options)
@@ -174,8 +171,18 @@ def vectors_of(
     def read(layer: int) -> NDArray[Any]:
         return _converted(reads[layer], str(suite.layer_name(layer)))
 
-    items = _items(suite, [read(layer).shape for layer in suite.layers])
-    return Vectors(suite, {_item(number): number for number in range(items)}, read)
+    counts, widths = zip(*(read(layer).shape for layer in suite.layers), strict=True)
+    if len({*counts}) > 1:
+        named = ", ".join(
+            f"'{suite.layer_name(layer)}' has {count:,}"
+            for layer, count in zip(suite.layers, counts, strict=True)
+        )
+        raise ConfigError(
+            f"The layers have other numbers of vectors: {named}. Row i of each must be of the same"
+            " item."
+        )
+    check_pooled(suite, max(widths))
+    return Vectors(suite, {_item(number): number for number in range(counts[0])}, read)
 
 
 def suite_of(
@@ -206,22 +213,6 @@ def check_pooled(suite: Suite, width: int) -> None:
                 " 'dimensions' keeps the first so many."
             )
         readout.check(width)
-
-
-def _items(suite: Suite, shapes: Sequence[tuple[int, ...]]) -> int:
-    """The number of items of layers of these shapes, which fit each other and the readouts."""
-    counts, widths = zip(*shapes, strict=True)
-    if len({*counts}) > 1:
-        named = ", ".join(
-            f"'{suite.layer_name(layer)}' has {count:,}"
-            for layer, count in zip(suite.layers, counts, strict=True)
-        )
-        raise ConfigError(
-            f"The layers have other numbers of vectors: {named}. Row i of each must be of the same"
-            " item."
-        )
-    check_pooled(suite, max(widths))
-    return int(counts[0])
 
 
 def _opened(path: Path) -> object:

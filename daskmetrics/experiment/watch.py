@@ -161,19 +161,24 @@ class _Watcher:
             for program in training.programs(self.config, self.folder.path)
             if not self.log.has("trained", **_ending(program))
         }
-        if self.client is None:
-            self.client = self.stack.enter_context(started(self.config, self.display))
+        client = self._connected()
         side_by_side = training.at_once(tuple(programs.values()))
         ranks = side_by_side * max((program.ranks for program in programs.values()), default=0)
-        if max(self.config.cluster.workers, len(workers(self.client))) <= ranks:
+        if max(self.config.cluster.workers, len(workers(client))) <= ranks:
             self.display.say(
                 "Every worker trains: checkpoints are measured once the training has ended. More "
                 "workers measure them meanwhile."
             )
         self.programs = programs
         self.trainings = self.stack.enter_context(
-            training.trainings(self.client, tuple(programs.values()), self.display)
+            training.trainings(client, tuple(programs.values()), self.display)
         )
+
+    def _connected(self) -> Client:
+        """The client that was given, or of the cluster that is started once."""
+        if self.client is None:
+            self.client = self.stack.enter_context(started(self.config, self.display))
+        return self.client
 
     def follow(self, on_round: Callable[[], object], stopped: threading.Event) -> None:
         """Look for checkpoints, and begin rounds, until there is a reason to end."""
@@ -248,14 +253,12 @@ class _Watcher:
             require_inputs(experiment)
             missing = (location.rolling for location in experiment.missing.values())
             with rolling.offline_workers(missing):  # also while they start
-                if self.client is None:
-                    self.client = self.stack.enter_context(started(self.config, self.display))
                 continue_run(
                     experiment,
                     self.folder,
                     self.journal,
                     self.display,
-                    self.client,
+                    self._connected(),
                     self.stack,
                     grows=True,
                 )

@@ -22,6 +22,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError, LockedError
 from daskmetrics.core.files import RunFolder, atomic_write, expanded, open_own
 from daskmetrics.execution.journal import holder
 from daskmetrics.experiment._arguments import configured
+from daskmetrics.training.progress import TrainerEvents
 
 OF_THE_TRAINING = (
     "RANK",
@@ -168,7 +169,7 @@ class BackgroundWatch:
             self.stop()
 
 
-class WatchCallback:
+class WatchCallback(TrainerEvents):
     """Measure and score each checkpoint that a ``Trainer`` saves.
 
     The trainer, of transformers, trains on meanwhile. The watch is a process of its own
@@ -223,15 +224,6 @@ class WatchCallback:
         self._folder = folder
         self._wait = wait
         self._arguments = arguments
-
-    def __getattr__(self, name: str) -> Any:
-        """Do nothing at other events of a ``TrainerCallback``.
-
-        That class would import transformers.
-        """
-        if name.startswith("on_"):
-            return lambda *_, **__: None
-        raise AttributeError(f"'WatchCallback' object has no attribute '{name}'")
 
     def on_train_begin(self, args: Any, state: Any, control: object, **others: object) -> None:
         """Start the watch in the main process of the training.

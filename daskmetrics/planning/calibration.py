@@ -131,8 +131,7 @@ def calibrated(
     if sample.group != group:
         seconds *= around(1.0, OTHER_MODEL)
     units = f"{len(sample.seconds)} x {kind} {sample.group}".rstrip()
-    source = f"{units} measured on {calibration.host}"
-    return Estimate(seconds, source, calibration.at)
+    return Estimate(seconds, f"{units} measured on {calibration.host}", calibration.at)
 
 
 def unit_seconds(units: Iterable[Record]) -> list[float]:

@@ -75,12 +75,11 @@ def checkpoints_left(plan: Plan, entries: Sequence[Event]) -> dict[str, list[Che
 
     A recorded failure counts as done until `retry`.
     """
+    left = defaultdict[str, list[Checkpoint]](list)
     done = {record.key for record in records(entries)}
-    left = {model: list[Checkpoint]() for model in plan.by_model}
-    if plan.metrics:
-        for checkpoint, key in plan.measure_keys.items():
-            if key not in done:
-                left[checkpoint.model].append(checkpoint)
+    for checkpoint, key in plan.measure_keys.items():
+        if plan.metrics and key not in done:
+            left[checkpoint.model].append(checkpoint)
     return left
 
 
@@ -91,46 +90,43 @@ def workload(
     device: str,
 ) -> Work:
     """What is left of an experiment, in seconds on a device."""
+    plan = experiment.plan
     protocol = experiment.config.protocol
     sizes = [task_size(task, protocol, read=False) for task in experiment.tasks]
-    vram_gib, host_gib = memory_gib(experiment.plan.suites, experiment.plan.widths, protocol)
     nothing = Work(
         (),
         Estimate(exactly(0.0), "nothing to do"),
-        vram_gib,
-        host_gib,
+        *memory_gib(plan.suites, plan.widths, protocol),
         texts=texts_of(experiment.tasks, sizes),
     )
-    if is_finished(entries, experiment.plan.key):
+    if is_finished(entries, plan.key):
         return nothing
     known = [measured for measured in calibrations if measured.device == device]
     costs = CostModel(device)
     trainings = [
-        training_phase(model, suite, revisions, known, costs)
+        training_phase(model, suite, known, costs)
         for model, suite in experiment.trainings.items()
-        if (revisions := suite.missing)
+        if not suite.is_done
     ]
-    checkpoints = checkpoints_left(experiment.plan, entries)
+    checkpoints = checkpoints_left(plan, entries)
     measuring = []
     for model, names in checkpoints.items():
-        if names:
-            assumed = fmean(measure.assumed_seconds(experiment, name, costs) for name in names)
-            unit = calibrated("measure", model, assumed, known)
-            phase = Phase(f"measure {model}", len(names), unit, device)
-            measuring.append(_as_benched(phase, "measure", known))
+        assumed = fmean(measure.assumed_seconds(experiment, name, costs) for name in names)
+        unit = calibrated("measure", model, assumed, known)
+        phase = Phase(f"measure {model}", len(names), unit, device)
+        measuring.append(_as_benched(phase, "measure", known))
     searching = []
     scores = search.cells_left(experiment, entries)
     if scores:
-        begun = [
-            entry.window
-            for entry in entries
-            if isinstance(entry, Plan) and entry.key == experiment.plan.key
-        ]
-        at_once = experiment.config.search.window or next(iter(begun), None)
+        begun = (
+            entry.window for entry in entries if isinstance(entry, Plan) and entry.key == plan.key
+        )
+        at_once = experiment.config.search.window or next(begun, None)
         useful = useful_workers(experiment.config.search.policy)
         if not at_once and useful < math.inf:
             at_once = int(useful)
-        unit = calibrated("score", "", _cell_seconds(experiment, costs), known)
+        assumed = build_problem(experiment, costs=costs).mean_cost
+        unit = calibrated("score", "", assumed, known)
         phase = Phase("search", scores, unit, device, at_once)
         searching.append(_as_benched(phase, "score", known))
     # a process group has all workers for itself
@@ -144,7 +140,7 @@ def workload(
         nothing,
         stages=tuple(tuple(stage) for stage in stages if stage),
         start=_start_of([measured for measured in known if measured.is_of_experiment]),
-        disk_bytes=store_bytes(experiment.plan, counts, scores, sizes),
+        disk_bytes=store_bytes(plan, counts, scores, sizes),
         missing=missing,
         download=download,
     )
@@ -162,12 +158,12 @@ def _as_benched(phase: Phase, kind: str, calibrations: Sequence[Calibration]) ->
 def training_phase(
     model: str,
     suite: TrainedSuite,
-    revisions: Sequence[str],
     calibrations: Sequence[Calibration],
     costs: CostModel,
 ) -> Phase:
-    """A training to these checkpoints, one after the other."""
+    """A training to the missing checkpoints of a suite, one after the other."""
     recipe = suite.recipe
+    revisions = suite.missing
     assumed = fmean(_train_seconds(recipe, revision, costs) for revision in revisions)
     steps = fmean(steps_to(recipe, revision) for revision in revisions)
     steps = max(1 / len(revisions), steps)
@@ -203,12 +199,6 @@ def _train_seconds(recipe: Recipe, revision: str, costs: CostModel) -> float:
     return costs.train_seconds(recipe.width, recipe.depth, tokens, recipe.context)
 
 
-def _cell_seconds(experiment: Experiment, costs: CostModel) -> float:
-    """Assumed mean seconds of a score, encodings included."""
-    problem = build_problem(experiment, costs=costs)
-    return problem.exhaustive_cost / (len(experiment.plan.arms) * len(experiment.tasks))
-
-
 def _start_of(calibrations: Sequence[Calibration]) -> Estimate:
     for bench in reversed(calibrations):
         if bench.start:
@@ -222,13 +212,13 @@ def downloads(
     """What a run would download, and its assumed seconds."""
     weights = experiment.missing
     texts = [size for task, size in zip(experiment.tasks, sizes, strict=True) if not task.is_local]
+    if not weights and not texts:
+        return (), None
     missing = []
     if weights:
         missing.append(plural(len(weights), "checkpoint"))
     if texts:
         missing.append(f"the data of {plural(len(texts), 'task')}")
-    if not missing:
-        return (), None
     size = sum(measure.bytes_of(experiment, checkpoint) for checkpoint in weights)
     size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
     basis = "estimated: weights from their shapes, in half precision"
@@ -248,14 +238,10 @@ def store_bytes(
     Of so many measured checkpoints of each model and so many scores; weights and the report are not
     counted.
     """
-    chunks = min(scores, len(plan.checkpoints))
-    values = 0
-    if plan.metrics:
-        chunks += sum(measured.values())
-        for model, count in measured.items():
-            values += count * len(plan.by_model[model].layers) * len(plan.metrics)
+    chunks = sum(measured.values()) + min(scores, len(plan.checkpoints))
+    layers = sum(count * len(plan.by_model[model].layers) for model, count in measured.items())
     blocks = MODEL_BLOCKS * len(plan.suites) + CHUNK_BLOCKS * chunks
-    size = float(BLOCK * blocks + VALUE_BYTES * values)
+    size = float(BLOCK * blocks + VALUE_BYTES * layers * len(plan.metrics))
     if scores:
         outcomes = fmean(min(MOST_BYTES, 2 * task.texts) for task in sizes)
         size += scores * (SCORE_BYTES + outcomes * 4 / 3)  # in base64
@@ -313,41 +299,46 @@ def samples(
     Beside them those that are assumed of the workers of its profile.
     """
     costs = CostModel(profile.device)
-    asked = [entry for entry in entries if isinstance(entry, UnitAsked)]
-    paid = {entry.key: entry.pick["cost"] for entry in asked if entry.pick}
+    paid = {
+        entry.key: entry.pick["cost"]
+        for entry in entries
+        if isinstance(entry, UnitAsked) and entry.pick
+    }
     # a search pays in assumed seconds of the device that its configuration names
     paid_on = CostModel(experiment.config.search.device)
     rate = 1.0
     if experiment.tasks and paid_on.device != costs.device:
-        rate = _cell_seconds(experiment, costs) / _cell_seconds(experiment, paid_on)
+        rate = (
+            build_problem(experiment, costs=costs).mean_cost
+            / build_problem(experiment, costs=paid_on).mean_cost
+        )
 
-    def assumed(record: Record) -> tuple[str, float] | None:
-        """The model of a unit, which a score has not, and its seconds."""
-        if record.kind == "score" and record.key in paid and experiment.tasks:
-            return "", rate * paid[record.key]
-        if record.kind not in ("train", "measure"):
-            return None
-        name = Checkpoint.parse(record.name)
-        if record.kind == "train" and name.model in experiment.trainings:
-            recipe = experiment.trainings[name.model].recipe
-            return name.model, _train_seconds(recipe, name.revision, costs)
-        if record.kind == "measure" and name.model in experiment.plan.by_model:
-            return name.model, measure.assumed_seconds(experiment, name, costs)
-        return None
+    def assumed(record: Record) -> tuple[str, float]:
+        """The model of a unit, which a score has not, and its seconds; 0 if nothing is assumed."""
+        if record.kind == "score" and experiment.tasks:
+            return "", rate * paid.get(record.key, 0.0)
+        if record.kind in ("train", "measure"):
+            name = Checkpoint.parse(record.name)
+            if record.kind == "train" and name.model in experiment.trainings:
+                recipe = experiment.trainings[name.model].recipe
+                return name.model, _train_seconds(recipe, name.revision, costs)
+            if record.kind == "measure" and name.model in experiment.plan.by_model:
+                return name.model, measure.assumed_seconds(experiment, name, costs)
+        return "", 0.0
 
     finished = [record for record in records(entries) if record.ok and not measures_nothing(record)]
     groups = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
     for record, seconds in zip(finished, unit_seconds(finished), strict=True):
-        known = assumed(record)
-        if known and known[1]:
-            groups[record.kind, known[0]].append((seconds, known[1]))
+        model, expected = assumed(record)
+        if expected:
+            groups[record.kind, model].append((seconds, expected))
     result = []
     for (kind, model), pairs in groups.items():
-        measured, expected = zip(*pairs, strict=True)
+        of_units, assumed_seconds = zip(*pairs, strict=True)
         ranks = 1
         if kind == "train":
             ranks = min(profile.workers, experiment.trainings[model].recipe.ranks)
-        result.append(Sample(kind, model, measured, fmean(expected), ranks))
+        result.append(Sample(kind, model, of_units, fmean(assumed_seconds), ranks))
     return tuple(result)
 
 
@@ -380,7 +371,7 @@ def programs_workload(
     Each takes as long as in the latest bench on the device or, without one, on any. If
     ``all_train``, all workers are ranks of a program; else as many as it names.
     """
-    phases = []
+    stages = []
     least = 1
     for model in models:
         timed = [measured for measured in calibrations if samples_of(measured, model)]
@@ -418,5 +409,5 @@ def programs_workload(
             samples=fewest.samples,
             epochs=fewest.epochs,
         )
-        phases.append(phase)
-    return Work(tuple((phase,) for phase in phases), _start_of([calibration]), least=least)
+        stages.append((phase,))
+    return Work(tuple(stages), _start_of([calibration]), least=least)

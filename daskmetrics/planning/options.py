@@ -189,15 +189,13 @@ def problems_of(offer: Offer, work: Work) -> list[str]:
 
 Measure = Callable[[Option], Bounds]  # such as the cost
 RUN_TIME: Measure = attrgetter("run.seconds")
-HOURS: Measure = attrgetter("hours")
-MONEY: Measure = attrgetter("cost")
 
 
 def spent_in(options: Sequence[Option]) -> Measure:
     """What options cost: money if every price is known, else worker hours."""
     if any(option.cost is None for option in options):
-        return HOURS
-    return MONEY
+        return attrgetter("hours")
+    return attrgetter("cost")
 
 
 def is_within_error(option: Option, other: Option, measure: Measure) -> bool:

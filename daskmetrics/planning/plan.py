@@ -6,18 +6,18 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 from daskmetrics import config as configuration
 from daskmetrics.cluster.slurm.partitions import read_partitions
-from daskmetrics.config import Cluster, Config
+from daskmetrics.config import Config
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.domain.events import is_finished
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import prepare
-from daskmetrics.planning.calibration import Calibration, kept
+from daskmetrics.planning.calibration import kept
 from daskmetrics.planning.estimate import measurements, programs_workload, samples_of, workload
 from daskmetrics.planning.offers import local_offers, own_jobs, rehearsed, slurm_offers
 from daskmetrics.planning.options import (
@@ -44,7 +44,8 @@ class PlanRequest:
     args: tuple[str, ...] = ()  # of a program
     times: int = 0  # how many times programs do what was measured; 0 without programs
     profiles: tuple[str, ...] = ()  # by name or file; by default that of the configuration
-    counts: tuple[int, ...] = ()  # of workers for each profile; by default that of the profile
+    # of workers for each profile; by default that of the profile, for a purpose 1, 2, 4, ... up to it
+    counts: tuple[int, ...] = ()
     deadline: float | None = None  # seconds from now
     is_program: bool = False  # whether the file is the training program itself
     # of a worker-hour by device; the empty name stands for all
@@ -52,17 +53,6 @@ class PlanRequest:
     folder: Path | None = None  # of the run
     settings: tuple[str, ...] = ()
     purpose: str | None = None  # one of `PURPOSES`
-
-    def counts_of(self, profile: Cluster) -> tuple[int, ...]:
-        """The numbers of workers to compare.
-
-        For a purpose these are 1, 2, 4, ... up to the profile's.
-        """
-        if self.counts:
-            return self.counts
-        if self.purpose is None:
-            return (profile.workers,)
-        return doublings(profile.workers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +74,7 @@ class Proposal:
     @cached_property
     def best(self) -> list[BestOption]:
         """The fastest and the cheapest option."""
-        choices = [choose(self.options, purpose) for purpose in PURPOSES]
-        return [choice for choice in choices if choice]
+        return [*filter(None, (choose(self.options, purpose) for purpose in PURPOSES))]
 
     def option(self, number: int) -> Option:
         """The option with a number.
@@ -135,9 +124,20 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
     now = time.time()
     config = loaded or configuration.load(request.config, request.settings)
     finished = False
-    if any(model.program for model in config.models):
+    models = config.models
+    if any(model.program for model in models):
+        if not all(model.program for model in models):
+            raise ConfigError(
+                "A run trains by programs alone, or by none: name the other models in a"
+                " configuration of their own."
+            )
         request = replace(request, times=request.times or 1)
-        calibrations, work_on = _of_programs(config, request)
+        calibrations = [
+            measured for measured in kept() if any(samples_of(measured, model) for model in models)
+        ]
+        work_on = partial(
+            programs_workload, models, request.times, request.is_program, calibrations
+        )
     elif request.times:
         raise ConfigError("--times is that of a training program, such as train.py.")
     else:
@@ -146,9 +146,7 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
         entries = tuple(read(folder.journal))
         finished = is_finished(entries, prepared.plan.key)
         calibrations = measurements(prepared, folder, entries)
-
-        def work_on(device: str) -> Work:
-            return workload(prepared, entries, calibrations, device)
+        work_on = partial(workload, prepared, entries, calibrations)
 
     gpus = [measured.device for measured in calibrations if measured.device != "cpu"]
 
@@ -163,25 +161,6 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
     return Proposal(config.name, request, work, options, now, finished)
 
 
-def _of_programs(
-    config: Config, request: PlanRequest
-) -> tuple[list[Calibration], Callable[[str], Work]]:
-    models = [model for model in config.models if model.program]
-    if len(models) < len(config.models):
-        raise ConfigError(
-            "A run trains by programs alone, or by none: name the other models in a"
-            " configuration of their own."
-        )
-    calibrations = [
-        measured for measured in kept() if any(samples_of(measured, model) for model in models)
-    ]
-
-    def work_on(device: str) -> Work:
-        return programs_workload(models, request.times, request.is_program, calibrations, device)
-
-    return calibrations, work_on
-
-
 def _options(
     request: PlanRequest, config: Config, work_for: Callable[[str], Work], now: float
 ) -> Iterator[Option]:
@@ -193,7 +172,9 @@ def _options(
         try:
             if name:
                 profile = configuration.cluster(name)
-            counts = request.counts_of(profile)
+            counts = request.counts or (profile.workers,)
+            if request.purpose and not request.counts:
+                counts = doublings(profile.workers)
             offers = tuple(local_offers(name, profile, counts))
             if profile.kind == "slurm":
                 offers = tuple(slurm_offers(name, profile, counts, partitions()))

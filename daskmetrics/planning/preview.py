@@ -22,32 +22,32 @@ MULTIPLES = (2, 4, 8)
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
     """The rows of the remaining work; nothing is submitted."""
+    plan = experiment.plan
     entries = tuple(read(folder.journal))
-    finished = is_finished(entries, experiment.plan.key)
+    finished = is_finished(entries, plan.key)
     if not finished:
         check(experiment)
     config = experiment.config
     cluster = config.cluster
     calibrations = measurements(experiment, folder, entries)
     work = workload(experiment, entries, calibrations, cluster.device)
-    recorded = {record.key for record in records(entries)}
     to_do = sum(phase.units for phase in work.phases if phase.name != "search")
     units = to_do
-    if experiment.metrics:
-        units += len(recorded.intersection(experiment.plan.measure_keys.values()))
     metrics = "none"
     if experiment.metrics:
+        recorded = {record.key for record in records(entries)}
+        units += len(recorded.intersection(plan.measure_keys.values()))
         chosen = [metric.name for metric in experiment.metrics]
         metrics = f"{len(chosen)}: {', '.join(chosen)}"
-    arms = len(experiment.plan.arms)
-    tasks = len(experiment.tasks)
+    arms = len(plan.arms)
+    tasks = len(plan.tasks)
     free = free_space(folder.path.resolve())
     rows = []
     if finished:
         rows.append(("state", "finished: nothing is left to do"))
     rows += [
-        ("models", ", ".join(map(model_text, experiment.plan.suites))),
-        ("candidates", f"{arms:,} in {plural(len(experiment.plan.checkpoints), 'checkpoint')}"),
+        ("models", ", ".join(map(model_text, plan.suites))),
+        ("candidates", f"{arms:,} in {plural(len(plan.checkpoints), 'checkpoint')}"),
         (
             "vectors",
             vectors_text({name: r.protocol.summary for name, r in experiment.readers.items()}),
@@ -72,7 +72,7 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
         if location.aliases:
             names = " = ".join([str(checkpoint), *location.aliases])
             rows.append(("identical", f"{names}: equal weights, measured and scored once"))
-    rows += [("warning", warning) for warning in experiment.plan.warnings]
+    rows += [("warning", warning) for warning in plan.warnings]
     return Table((), rows, f"{config.name} (nothing is submitted)")
 
 

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from daskmetrics.tasks.task import EmbeddingArray, Floats, Labels, Score
 
@@ -181,7 +181,7 @@ def average_precision(
     1.0
     """
     similarity = _tied(_cosines(first, second))
-    score = jackknife(_precision, similarity, labels, groups)
+    score = jackknife(precision_of, similarity, labels, groups)
     value = score.value
     unit = _units(len(labels), groups)
     together = len(np.unique(unit[labels == 1]))  # pairs, or groups with one
@@ -209,7 +209,7 @@ def spearman(
 
 def correlation(values: Floats, grades: Floats, groups: Groups = None) -> Score:
     """Spearman's correlation of values (n,) with grades; see `spearman`."""
-    score = jackknife(_correlation, values, grades, groups)
+    score = jackknife(correlation_of, values, grades, groups)
     if groups is None:
         score = replace(score, stderr=correlation_error(score.value, score.n))
     return score
@@ -259,11 +259,9 @@ def ndcg(
         ranks, gain = _ranks(similarity, judged, relevances)
         if len(gain):
             best = np.sort(gain)[::-1][:CUT]
-            discounts = np.log2(np.arange(len(best)) + 2)
-            ideal = (best / discounts).sum()
+            ideal = (best / np.log2(np.arange(len(best)) + 2)).sum()
             discounted = gain / np.log2(ranks + 1)
-            reached = discounted[ranks <= CUT].sum()
-            gains.append(float(reached / ideal))
+            gains.append(discounted[ranks <= CUT].sum() / ideal)
     return mean(np.array(gains), groups)
 
 
@@ -288,7 +286,7 @@ def mean_average_precision(
         ranks, _ = _ranks(similarity, np.arange(len(judged)), relevances)
         if len(ranks):
             relevant_so_far = np.arange(len(ranks)) + 1
-            precisions.append(float(np.mean(relevant_so_far / ranks)))
+            precisions.append(np.mean(relevant_so_far / ranks))
     return mean(np.array(precisions), groups)
 
 
@@ -337,7 +335,7 @@ def _unit(rows: EmbeddingArray) -> Floats:
     return wide / np.where(norms > 0, norms, 1.0)
 
 
-def _precision(similarity: Floats, labels: Labels) -> float:
+def precision_of(similarity: Floats, labels: Labels) -> float:
     """Average precision as in scikit-learn, without its checks, which take longer."""
     if not labels.any():
         return 0.0
@@ -350,7 +348,7 @@ def _precision(similarity: Floats, labels: Labels) -> float:
     return float((steps * precision)[::-1].copy().sum())
 
 
-def _correlation(similarity: Floats, grades: Floats) -> float:
+def correlation_of(similarity: Floats, grades: Floats) -> float:
     """Spearman's correlation; 0 if a side is constant."""
     from scipy.stats import rankdata
 
@@ -361,35 +359,13 @@ def _correlation(similarity: Floats, grades: Floats) -> float:
     return float(rho.clip(-1, 1))
 
 
-def precision_outcomes(similarity: Floats, labels: Labels) -> Floats:
-    """Pseudo-values of the average precision of a similarity."""
-    return _pseudo_values(_precision, similarity, labels)
+def jackknife(
+    statistic: Callable[..., float], values: Floats, known: NDArray[Any], groups: Groups = None
+) -> Score:
+    """A statistic of values and what is known of each item, with the error of its pseudo-values.
 
-
-def correlation_outcomes(similarity: Floats, grades: Floats) -> Floats:
-    """Pseudo-values of Spearman's correlation of a similarity with grades."""
-    return _pseudo_values(_correlation, similarity, grades)
-
-
-def draw_outcomes(values: ArrayLike) -> Floats:
-    """Pseudo-values of draws of half the items.
-
-    They have the mean of the draws, and their deviation as error of the mean.
-    """
-    draws = np.asarray(values, dtype=np.float64)
-    mean_draw = float(draws.mean())
-    return mean_draw + math.sqrt(len(draws)) * (draws - mean_draw)
-
-
-def _pseudo_values(
-    statistic: Callable[..., float],
-    values: Floats,
-    known: NDArray[Any],
-    groups: Groups = None,
-) -> Floats:
-    """Pseudo-values of a jackknife over blocks of random items, or of random groups.
-
-    They are shifted, so that their mean is the statistic.
+    These are its outcomes. The blocks are of random items, or of random groups. The pseudo-values
+    are shifted, so that their mean is the statistic.
 
     Other items have other labels, so blocks of equal shares of each label would give an error that
     is too small. The blocks depend on the items' number and groups alone, so that those of two arms
@@ -404,16 +380,8 @@ def _pseudo_values(
         kept = block != i
         of_rest.append(statistic(values[kept], known[kept]))
     without = np.array(of_rest)
-    deviations: Floats = (blocks - 1) * (without.mean() - without)
-    return statistic(values, known) + deviations
-
-
-def jackknife(
-    statistic: Callable[..., float], values: Floats, known: NDArray[Any], groups: Groups = None
-) -> Score:
-    """A statistic of values and what is known of each item, with the error of its pseudo-values."""
-    outcomes = _pseudo_values(statistic, values, known, groups)
     value = statistic(values, known)
+    outcomes = value + (blocks - 1) * (without.mean() - without)
     return Score(value, mean(outcomes).stderr, len(known), outcomes=outcomes)
 
 
@@ -519,7 +487,7 @@ def _counts(predicted: Labels, labels: Labels) -> tuple[Labels, Labels, Labels]:
 def _mean_precision(scores: Floats, known: Labels) -> float:
     """Mean of the average precisions of the labels (n, K) that occur."""
     columns = np.flatnonzero(known.any(axis=0))
-    return float(np.mean([_precision(scores[:, label], known[:, label]) for label in columns]))
+    return float(np.mean([precision_of(scores[:, label], known[:, label]) for label in columns]))
 
 
 ACCURACY = "accuracy"

@@ -120,7 +120,17 @@ def classify(
     model = _model(probe, seed32, folds.fitted or len(labels))
     splits = folds.splits(plain, labels, seed)
     known, groups = labels[folds.fitted :], folds.tested_groups
-    predicted, judged = _judged(model, splits, embeddings, labels, known, measure)
+    if measure == PRECISION:
+        counts = np.bincount(labels)
+        predict = partial(_class_scores, len(counts))
+        scores = _predicted(model, splits, embeddings, labels, predict)
+        # of two labels the rarer, whose precision says more
+        chosen = np.arange(len(counts)) if len(counts) > 2 else [counts.argmin()]
+        predicted = scores.argmax(axis=1)
+        compared = scores[:, chosen], known[:, None] == chosen
+    else:
+        predicted = _predicted(model, splits, embeddings, labels)
+        compared = predicted, known
     right = predicted == known
     score = mean(right.astype(np.float64), groups)
     accuracy = score.value
@@ -131,7 +141,7 @@ def classify(
     elif score.stderr:
         texts = variance / score.stderr**2  # so many independent ones would have this error
     if measure != ACCURACY:
-        score = jackknife(MEASURES[measure], *judged, groups)
+        score = jackknife(MEASURES[measure], *compared, groups)
         score = replace(score, stderr=max(score.stderr, unseen_error(right, known, groups)))
     if folds.fitted:
         return score
@@ -139,26 +149,6 @@ def classify(
     if groups is not None:  # measured: nothing of it cancels in a difference
         paired = single
     return _inflated(score, (single, paired))
-
-
-def _judged(
-    model: Any,
-    splits: Iterable[tuple[Labels, Labels]],
-    embeddings: EmbeddingArray,
-    labels: Labels,
-    known: Labels,
-    measure: str,
-) -> tuple[Labels, tuple[NDArray[Any], NDArray[Any]]]:
-    """The class predicted of each tested text, and what a measure compares."""
-    if measure != PRECISION:
-        predicted = _predicted(model, splits, embeddings, labels)
-        return predicted, (predicted, known)
-    counts = np.bincount(labels)
-    predict = partial(_class_scores, len(counts))
-    scores = _predicted(model, splits, embeddings, labels, predict)
-    # of two labels the rarer, whose precision says more
-    chosen = np.arange(len(counts)) if len(counts) > 2 else [counts.argmin()]
-    return scores.argmax(axis=1), (scores[:, chosen], known[:, None] == chosen)
 
 
 def _inflated(score: Score, factors: tuple[float, float]) -> Score:

@@ -206,8 +206,7 @@ class MtebTask(Task):
 
         result, observer = benchmark.run(self.source, look_up, self.similarity)
         content = json.loads(result.model_dump_json())
-        scored = observer.scored_units(self.kind)
-        score = results.score(content, self.kind, scored)
+        score = results.score(content, self.kind, observer.scored_units(self.kind))
         draws = []
         if self.kind == "clustering":
             draws = results.draws(content)
@@ -289,17 +288,13 @@ def _read_statistics(path: Path, target: str, selection: Selection) -> TextStati
     return TextStatistics(texts, characters)
 
 
-def _subsets(statistics: Mapping[str, Any], selection: Selection) -> Iterator[Mapping[str, Any]]:
-    by_subset = statistics.get("hf_subset_descriptive_stats") or {benchmark.ONLY: statistics}
-    for subset in selection.subsets:
-        yield by_subset.get(subset) or {}
-
-
 def _columns(
     statistics: Mapping[str, Any], selection: Selection
 ) -> Iterator[tuple[Mapping[str, Any], tuple[int, int]]]:
     """Statistics of the labels, and distinct texts and characters, of each column of texts."""
-    for columns in _subsets(statistics, selection):
+    by_subset = statistics.get("hf_subset_descriptive_stats") or {benchmark.ONLY: statistics}
+    for subset in selection.subsets:
+        columns = by_subset.get(subset) or {}
         for name, column in columns.items():
             if column and re.fullmatch(r"(.*text|text[12])_statistics", name):
                 texts = column["unique_texts"]

@@ -37,8 +37,7 @@ def selection_of(content: Content) -> Selection:
     """The splits and subsets that a result holds."""
     scores = content["scores"]
     names = chain.from_iterable(map(_by_subset, scores.values()))
-    distinct_names = dict.fromkeys(names)
-    return Selection(tuple(scores), tuple(distinct_names))
+    return Selection(tuple(scores), tuple(dict.fromkeys(names)))
 
 
 def mean(content: Content) -> float:

@@ -21,11 +21,11 @@ collects the texts, later it looks up their vectors. Some of mteb's behaviour ne
 from __future__ import annotations
 
 import copy
-import hashlib
 import random
 import subprocess
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
+from daskmetrics.checkpoints.digests import digests_of, files_of
 from daskmetrics.core.errors import ConfigError, require_known
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.keys import Key, content_key
@@ -213,7 +214,7 @@ class Observer:
         # role of the texts (``query``, ``document`` or none) and their number, by call of the
         # encoder
         self.calls: list[tuple[str | None, int]] = []
-        self._draws: dict[bytes, list[Array]] = {}  # outcomes of every draw, by their items
+        self._draws = defaultdict[bytes, list[Any]](list)  # outcomes of each draw, by their items
         self._main_score = ""
 
     def watch(self, task: AbsTask) -> None:
@@ -243,7 +244,9 @@ class Observer:
         """
         outcomes = [np.mean(draws_of_items, axis=0) for draws_of_items in self._draws.values()]
         if draws and not outcomes:
-            outcomes = [measures.draw_outcomes(draws)]
+            # of half the items: their deviation is the error of their mean
+            deviations = np.array(draws, dtype=np.float64) - np.mean(draws)
+            outcomes = [np.mean(draws) + np.sqrt(len(draws)) * deviations]
         joined = np.concatenate(outcomes or [np.empty(0)])
         if len(joined) > 1 and abs(joined.mean() - score) <= TOLERANCE:
             return joined
@@ -262,9 +265,8 @@ class Observer:
             return texts // 2
         return texts
 
-    def _add(self, items: ArrayLike, outcomes: Array) -> None:
-        of_items = self._draws.setdefault(np.asarray(items).tobytes(), [])
-        of_items.append(outcomes)
+    def _add(self, items: ArrayLike, outcomes: Array | None) -> None:
+        self._draws[np.asarray(items).tobytes()].append(outcomes)
 
     def _see_classes(self, labels: ArrayLike, predicted: ArrayLike) -> None:
         right = np.asarray(labels) == np.asarray(predicted)
@@ -280,7 +282,8 @@ class Observer:
 
     def _see_grades(self, scores: Mapping[str, Sequence[float]], grades: Sequence[float]) -> None:
         cosines = np.array(scores["cosine_scores"])
-        self._add(grades, measures.correlation_outcomes(cosines, np.array(grades)))
+        score = measures.jackknife(measures.correlation_of, cosines, np.array(grades))
+        self._add(grades, score.outcomes)
 
     def _see_pairs(self, scores: Mapping[str, Sequence[float]], labels: Sequence[int]) -> None:
         from sklearn.metrics import average_precision_score
@@ -291,7 +294,8 @@ class Observer:
             if scores.get(name) is not None
         ]
         best = max(similarities, key=partial(average_precision_score, labels))
-        self._add(labels, measures.precision_outcomes(best, np.array(labels)))
+        score = measures.jackknife(measures.precision_of, best, np.array(labels))
+        self._add(labels, score.outcomes)
 
 
 class Columns(dict[str, list[Any]]):
@@ -362,13 +366,8 @@ def write_declarations(path: Path) -> None:
 def content_of(target: str) -> Key:
     """Key of a task's metadata and of its files in a local folder."""
     dataset = make(target).metadata.dataset
-    folder = Path(str(dataset["path"]))
-    digests = []
-    for path in sorted(filter(Path.is_file, folder.rglob("*"))):
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        digests.append((str(path.relative_to(folder)), digest))
-    return content_key(dict(dataset), digests)
+    (digests,) = digests_of([files_of(Path(str(dataset["path"])))])
+    return content_key(dict(dataset), sorted(digests.items()))
 
 
 @lru_cache(maxsize=4)

@@ -124,18 +124,13 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
         return replace(task, name=f"{name}(probe={task.probe})")
     module, colon, _ = text.partition(":")
     if colon and f"{module}:" not in RESERVED:
-        return _imported(text, module)
+        try:
+            return _own(text, text)
+        except ConfigError as error:
+            if getattr(error.__cause__, "name", "") != module:  # there is such a module
+                raise
     named = (f"{prefix}NAME" for prefix in MAKERS)
     raise unknown("task", text, [*makers, *SETS, *PRESETS, *named])
-
-
-def _imported(name: str, module: str) -> Task:
-    try:
-        return _own(name, name)
-    except ConfigError as error:
-        if getattr(error.__cause__, "name", "") == module:
-            raise unknown("task", name, [*catalogue(), *SETS, *PRESETS]) from None
-        raise
 
 
 def _own(name: str, path: str) -> Task:

@@ -150,7 +150,8 @@ class UserTable:
             raise self.error(f", {place}, column '{self.columns[role]}': got {got}, {problem}")
 
     def texts(self, role: str) -> tuple[str, ...]:
-        self.check(role, _is_text, "not a text. Fill it in or remove the row.")
+        problem = "not a text. Fill it in or remove the row."
+        self.check(role, lambda value: isinstance(value, str) and bool(value.strip()), problem)
         self.check(role, is_encodable, _CUT)
         return tuple(self.rows[role])
 
@@ -227,19 +228,12 @@ def _kind(
     # the first that has all the roles that were named, if there is one
     named = options.keys() & set(ROLES) - {"group"}
     kind = max(fitting, key=lambda kind: named <= set(REQUIRED[kind]))
-    if kind == "reranking" and not requested and not _has_candidates(frame, columns):
-        return "retrieval"
+    if kind == "reranking" and not requested:
+        relevances = frame[columns["relevance"]].map(_reading)
+        has_zero = any(_is_number(value) and float(value) == 0 for value in relevances)
+        if not has_zero or not all(frame[columns["query"]]):
+            return "retrieval"  # each document is a candidate of all queries
     return kind
-
-
-def _has_candidates(frame: pd.DataFrame, columns: Mapping[str, str]) -> bool:
-    """Whether each query has candidates of its own.
-
-    Otherwise each document is a candidate of all queries.
-    """
-    relevances = frame[columns["relevance"]].map(_reading)
-    has_zero = any(_is_number(value) and float(value) == 0 for value in relevances)
-    return has_zero and all(frame[columns["query"]])
 
 
 def _unfit(path: Path, frame: pd.DataFrame, kinds: list[str]) -> ConfigError:
@@ -356,10 +350,6 @@ def _reading(value: object) -> Any:
     if value is None or text in _MISSING:
         return None
     return value if isinstance(value, Mapping) else text
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
 
 
 def _is_number(value: object) -> bool:
@@ -493,7 +483,15 @@ def _judged(table: UserTable) -> Examples:
         raise table.error(" has only one document; a retrieval needs at least two.")
     queries = _numbered(judged.texts("query"))
     pairs = zip(judged.rows["query"], judged.rows["document"], strict=True)
-    relevances = dict(zip(pairs, _relevances(judged), strict=True))  # the last of a pair counts
+    of_rows: Iterable[float] = [1.0] * len(judged.rows)
+    if "relevance" in judged.rows:
+        of_rows = judged.numbers("relevance")
+        judged.check(
+            "relevance",
+            lambda value: float(value) >= 0,
+            "a relevance below 0. Write 0 for a document that is not relevant.",
+        )
+    relevances = dict(zip(pairs, of_rows, strict=True))  # the last of a pair counts
     if table.kind == "reranking" and all(relevances.values()):
         raise table.error(
             " has no candidate of relevance 0, so every order is equally good. Use kind=retrieval"
@@ -511,18 +509,6 @@ def _judged(table: UserTable) -> Examples:
         for (query, document), relevance in relevances.items()
     )
     return Examples((*queries, *documents), judgements=judgements, queries=len(queries))
-
-
-def _relevances(judged: UserTable) -> Iterable[float]:
-    if "relevance" not in judged.rows:
-        return [1.0] * len(judged.rows)
-    relevances = judged.numbers("relevance")
-    judged.check(
-        "relevance",
-        lambda value: float(value) >= 0,
-        "a relevance below 0. Write 0 for a document that is not relevant.",
-    )
-    return relevances
 
 
 def _numbered(values: Iterable[str]) -> dict[str, int]:
@@ -570,7 +556,12 @@ def doubts(table: UserTable) -> Iterator[str]:
     if "group" in rows:
         rows["group"] = shown["group"]
     for role in rows.columns.intersection(["label", "grade"]):
-        yield from _almost_constant(table.columns[role], shown[role])
+        counts = shown[role].value_counts()
+        if counts.iloc[0] > _MOST * len(shown):
+            yield (
+                f"{counts.iloc[0]:,} of {plural(len(shown), 'row')} have the same"
+                f" '{table.columns[role]}', {counts.index[0]}: the score says little about the others."
+            )
     if "text" in rows and "label" in rows:
         rows["label"] = shown["label"]
         yield from _doubtful_labels(table, rows)
@@ -615,15 +606,6 @@ def _without_content(table: UserTable, role: str) -> Iterator[str]:
         f"{len(empty):,} of {plural(len(texts), 'text')} of the column '{column}' are one "
         f"character or have no letter and no digit ({example}); their vectors say little."
     )
-
-
-def _almost_constant(column: str, values: pd.Series[str]) -> Iterator[str]:
-    counts = values.value_counts()
-    if counts.iloc[0] > _MOST * len(values):
-        yield (
-            f"{counts.iloc[0]:,} of {plural(len(values), 'row')} have the same '{column}',"
-            f" {counts.index[0]}: the score says little about the others."
-        )
 
 
 def _doubtful_labels(table: UserTable, rows: pd.DataFrame) -> Iterator[str]:

@@ -46,7 +46,13 @@ def main(words: Sequence[str]) -> None:
     except BaseException as error:
         if isinstance(error, SystemExit) and not error.code:
             raise
-        _report(error)
+        cause = Cause.ERROR
+        # torch's own errors of a connection, and gloo's, follow from what happened to another rank
+        if type(error).__name__.startswith("Dist") or "gloo" in str(error):
+            cause = Cause.PARTNER
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        permanent = isinstance(error, PERMANENT) or reason == USAGE
+        report(cause=cause, reason=reason, permanent=permanent, since=time.time())
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # threads that wait for the other ranks would keep the process alive
@@ -65,16 +71,6 @@ def _run(words: Sequence[str]) -> None:
     if not words[0].startswith("daskmetrics."):
         sys.path.insert(0, str(folder))
     run(words[0], run_name="__main__")
-
-
-def _report(error: BaseException) -> None:
-    cause = Cause.ERROR
-    # torch's own errors of a connection, and gloo's, follow from what happened to another rank
-    if type(error).__name__.startswith("Dist") or "gloo" in str(error):
-        cause = Cause.PARTNER
-    reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-    permanent = isinstance(error, PERMANENT) or reason == USAGE
-    report(cause=cause, reason=reason, permanent=permanent, since=time.time())
 
 
 if __name__ == "__main__":

@@ -44,7 +44,16 @@ def report(**facts: object) -> None:
         os.write(int(pipe), f"{json.dumps(facts, default=float)}\n".encode())
 
 
-class ProgressCallback:
+class TrainerEvents:
+    """Does nothing at the events of a ``TrainerCallback``, which would import transformers."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            return lambda *_, **__: None
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+class ProgressCallback(TrainerEvents):
     """Reports the progress of a ``Trainer`` of transformers, as `daskmetrics.progress` does.
 
     Examples
@@ -52,12 +61,6 @@ class ProgressCallback:
     >>> import daskmetrics as dm
     >>> trainer.add_callback(dm.ProgressCallback())  # doctest: +SKIP
     """
-
-    def __getattr__(self, name: str) -> Any:
-        """Nothing happens at the other events of a ``TrainerCallback``."""
-        if name.startswith("on_"):
-            return lambda *_, **__: None
-        raise AttributeError(f"'ProgressCallback' object has no attribute '{name}'")
 
     def on_log(
         self,

@@ -565,7 +565,7 @@ def vectors_of(prepared, step, scratch, layer=1):
     checkpoint = next(name for name in prepared.readers if name.step == step)
     (task,) = prepared.tasks
     layers = prepared.plan.by_model[checkpoint.model].layers
-    spec = worker.EncodeSpec("key", task, layers, str(scratch))
+    spec = worker.EncodeSpec("key", task, layers, scratch)
     return worker.encode(prepared.readers[checkpoint], spec).at(layer)
 
 

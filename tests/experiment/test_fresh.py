@@ -107,9 +107,9 @@ def test_a_run_reports_its_finalists_on_fresh_items(prepared, tmp_path, client):
     assert {record.value.n for record in run.records if record.kind == "score"} == {350, 336}
     # the finalists come on top of the budget, which pays for every score here
     arms = run.result.fresh
-    cost = fresh.cost(whole, arms)
     costs = CostModel(whole.config.search.device)
     of_fresh = build_problem(whole, costs=costs, fresh=True)
+    cost = fresh.cost(of_fresh, arms)
     assert len(arms) * of_fresh.score_cost.min() < cost < of_fresh.exhaustive_cost
     recommended = run.result.recommendation
     assert recommended.spent == pytest.approx(recommended.exhaustive)

@@ -116,7 +116,7 @@ def test_a_plan_is_journaled_once_and_again_after_another(prepared, folder):
     one, other = prepared(), prepared(seed=1)
     with Journal(folder.journal, folder.lock) as journal:
         for each in (one, one, other, other, one):
-            assert run.begin(each, folder, journal).key == each.plan.key
+            assert run.begin(each.plan, each.prompts, folder, journal).key == each.plan.key
         plans = [entry for entry in journal.entries if isinstance(entry, Plan)]
         assert [plan.key for plan in plans] == [one.plan.key, other.plan.key, one.plan.key]
         restored = from_json(json.loads(json.dumps(to_json(journal.entries[0]))))
@@ -143,7 +143,7 @@ def test_a_small_run_starts_one_worker_and_decides_as_configured(
 def test_the_files_of_a_run_are_written_again(prepared, folder):
     experiment = prepared()
     with Journal(folder.journal, folder.lock) as journal:
-        run.begin(experiment, folder, journal)
+        run.begin(experiment.plan, experiment.prompts, folder, journal)
         folder.corpus.unlink()
         folder.config.unlink()
         maintain._restore_files(folder, experiment.plan)
@@ -154,7 +154,7 @@ def test_the_files_of_a_run_are_written_again(prepared, folder):
 def test_a_finished_run_gets_back_the_files_of_its_journal(prepared, folder):
     experiment = prepared()
     with Journal(folder.journal, folder.lock) as journal:
-        run.begin(experiment, folder, journal)
+        run.begin(experiment.plan, experiment.prompts, folder, journal)
         journal.append(RunFinished(experiment.plan.key, 0.0))
         entries = journal.entries
     folder.config.unlink()

@@ -113,7 +113,7 @@ class Twice(Task):
 def test_a_text_is_read_once_for_each_prompt(embedder, tmp_path, prompts, vectors, monkeypatch):
     whole = prepared(embedder, "stdlib:candidates", prompts=prompts)
     (checkpoint,) = whole.plan.checkpoints
-    spec = worker.EncodeSpec("key", Twice(), (DEPTH,), str(tmp_path))
+    spec = worker.EncodeSpec("key", Twice(), (DEPTH,), tmp_path)
     embeddings = worker.encode(whole.readers[checkpoint], spec)
     monkeypatch.setattr(worker, "MEMORY", 0)
     in_files = worker.encode(whole.readers[checkpoint], spec)

@@ -225,9 +225,13 @@ def models(config: Config) -> ModelFacts:
             for location in suite.locations
             if location.is_missing and not location.rolling
         ]
-    hub = folder("hub", Path(constants.HF_HUB_CACHE))
-    offline = constants.HF_HUB_OFFLINE
-    return ModelFacts(tuple(located), tuple(problems), hub, tuple(missing), offline)
+    return ModelFacts(
+        tuple(located),
+        tuple(problems),
+        folder("hub", Path(constants.HF_HUB_CACHE)),
+        tuple(missing),
+        constants.HF_HUB_OFFLINE,
+    )
 
 
 @dataclass(frozen=True)

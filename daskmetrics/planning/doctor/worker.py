@@ -50,15 +50,14 @@ def start_and_examine(
 
     On Slurm they are so many jobs. If they do not arrive, that is the only finding.
     """
-    number = count
     if profile.in_slurm:
-        number *= max(1, profile.gpus_per_job)
-    few = profile.model_copy(update={"workers": number, "fewest": None, "scoring": None})
+        count *= max(1, profile.gpus_per_job)
+    few = profile.model_copy(update={"workers": count, "fewest": None, "scoring": None})
     began = time.perf_counter()
     try:
-        with connect(few, "doctor", on_message, wait=number) as client:
+        with connect(few, "doctor", on_message, wait=count) as client:
             took = time.perf_counter() - began
-            arrived = ok(f"{plural(number)} arrived after {took:.1f} s")
+            arrived = ok(f"{plural(count)} arrived after {took:.1f} s")
             return {"worker": arrived, **examine(client, profile, on_message)}
     except DaskmetricsError as error:
         return {"worker": failure(str(error))}
@@ -214,7 +213,7 @@ class _Exchange:
         self.seconds = progress.numbers["seconds"]
 
     def is_blocked(self) -> bool:
-        self.is_late = self.is_late or self.notice.exists()
+        self.is_late |= self.notice.exists()
         return self.is_late
 
 

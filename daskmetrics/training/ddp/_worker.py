@@ -252,13 +252,14 @@ class _Rank:
                 rates[name] = (facts[name] - before[name]) / (facts["at"] - before["at"])
         self.latest = facts
         if self.spec.rank == 0:
-            progress = {
-                "step": facts["step"],
-                "total": facts["total"],
-                "numbers": facts,
-                "rates": rates,
-            }
-            self.send(progress=progress)
+            self.send(
+                progress={
+                    "step": facts["step"],
+                    "total": facts["total"],
+                    "numbers": facts,
+                    "rates": rates,
+                }
+            )
         tokens = rates.get("tokens")
         event = {
             "model": self.spec.program.name,
