@@ -118,7 +118,7 @@ def train(
                 say(f"{started.name} has ended. Output of the ranks: {started.folder / 'logs'}")
         if all(suite.is_done for suite in suites.values()):
             ends(0)
-        _summary(suites)
+        _summary(suites, [started.folder for started in programs])
 
 
 def script_config(
@@ -181,10 +181,9 @@ def _preview(suites: Mapping[str, TrainedSuite], programs: Sequence[Program]) ->
     say("Nothing was started.")
 
 
-def _summary(suites: Mapping[str, TrainedSuite]) -> None:
-    if not suites:
-        return
+def _summary(suites: Mapping[str, TrainedSuite], of_programs: Sequence[Path]) -> None:
     from daskmetrics import training
+    from daskmetrics.core.files import RunFolder
 
     for name, suite in suites.items():
         saved = training.revisions(suite.recipe)
@@ -197,10 +196,12 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
     try:
         from daskmetrics.report.figures import write_losses, write_telemetry
     except ImportError:
-        say("No figure of the losses: it needs matplotlib, pip install 'daskmetrics[plot]'.")
+        say("No figures of the training: they need matplotlib, pip install 'daskmetrics[plot]'.")
         return
-    for suite in suites.values():
-        if (path := write_losses(suite.folder)) is not None:
+    of_suites = [suite.folder for suite in suites.values()]
+    for folder in of_suites:
+        if (path := write_losses(folder)) is not None:
             say(f"Losses: {path}")
-        if (path := write_telemetry(suite.folder / "telemetry.jsonl", suite.folder)) is not None:
+    for folder in (*of_suites, *of_programs):
+        if (path := write_telemetry(RunFolder(folder).telemetry, folder)) is not None:
             say(f"Use of the workers: {path}")

@@ -166,8 +166,9 @@ def train_and_measure(session: Session) -> None:
     waiting = {unit.name: unit for unit in units}
     show, on_share = _measuring(session, units)
     telemetry = TelemetryFile(session.folder.telemetry)
-    programs = train.recipe_programs(suites, experiment.config, session.display)
-    with train.trainings(session.client, programs, session.display) as running:
+    config = experiment.config
+    programs = train.recipe_programs(suites, config)
+    with train.trainings(session.client, programs, config, session.display) as running:
         while True:
             ended = running.ended  # before the look for checkpoints
             trained = list(train.records(suites, revisions, session.recorded))

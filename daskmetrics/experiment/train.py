@@ -33,7 +33,6 @@ from daskmetrics.training.ddp.ranks import Program, Progress
 from daskmetrics.training.suite import missing_revisions, parameters
 
 OWNER = "suite.key"  # file in a named folder that holds the key of its suite
-TELEMETRY = "telemetry.jsonl"  # in the folder of a suite
 
 
 @dataclass(frozen=True)
@@ -167,22 +166,12 @@ def program_of(model: Model, config: Config, folder: Path) -> Program:
     )
 
 
-def recipe_programs(
-    suites: Mapping[str, TrainedSuite], config: Config, display: Display
-) -> list[Program]:
-    """The programs that train what is missing, the longest one first.
-
-    The limits of the user's accounts are shown before, where Slurm knows them.
-    """
+def recipe_programs(suites: Mapping[str, TrainedSuite], config: Config) -> list[Program]:
+    """The programs that train what is missing, the longest one first."""
     missing = {name: suite.recipe for name, suite in suites.items() if not suite.is_done}
     work = {name: parameters(recipe) * recipe.steps for name, recipe in missing.items()}
     longest_first = sorted(work, key=work.__getitem__, reverse=True)
-    programs = [recipe_program(name, suites[name], config) for name in longest_first]
-    if programs and config.cluster.in_slurm:
-        for source, limits in account_limits():
-            values = ", ".join(f"{name}={value}" for name, value in limits.items())
-            display.say(f"Limit of {source}: {values}")
-    return programs
+    return [recipe_program(name, suites[name], config) for name in longest_first]
 
 
 def recipe_program(name: str, suite: TrainedSuite, config: Config) -> Program:
@@ -206,7 +195,6 @@ def recipe_program(name: str, suite: TrainedSuite, config: Config) -> Program:
         patience=patience,
         interface=cluster.interface,
         workers=cluster.workers,
-        telemetry=suite.folder / TELEMETRY,
     )
 
 
@@ -246,11 +234,18 @@ class Trainings:
 
 
 @contextmanager
-def trainings(client: Client, programs: Sequence[Program], display: Display) -> Iterator[Trainings]:
+def trainings(
+    client: Client, programs: Sequence[Program], config: Config, display: Display
+) -> Iterator[Trainings]:
     """Let programs train until the block ends.
 
-    They train side by side if each has one rank, else one after the other.
+    They train side by side if each has one rank, else one after the other. The limits of the user's
+    accounts are shown before, where Slurm knows them.
     """
+    if programs and config.cluster.in_slurm:
+        for source, limits in account_limits():
+            values = ", ".join(f"{name}={value}" for name, value in limits.items())
+            display.say(f"Limit of {source}: {values}")
     stop = threading.Event()
     places = Places()
     observer = DisplayObserver(display)
@@ -305,11 +300,10 @@ def train(
 ) -> dict[str, Path]:
     """Train suites, and by programs; returns the folder of each suite.
 
-    What the workers use is kept in the folder of each suite. A training that fails repeatedly is a
-    `ProcessGroupError`.
+    A training that fails repeatedly is a `ProcessGroupError`.
     """
-    recipes = recipe_programs(suites, config, display)
-    with trainings(client, (*recipes, *programs), display) as running:
+    wanted = (*recipe_programs(suites, config), *programs)
+    with trainings(client, wanted, config, display) as running:
         running.wait()
     return {name: suite.folder for name, suite in suites.items()}
 

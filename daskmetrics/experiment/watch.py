@@ -171,7 +171,7 @@ class _Watcher:
             )
         self.programs = programs
         self.trainings = self.stack.enter_context(
-            training.trainings(client, tuple(programs.values()), self.display)
+            training.trainings(client, tuple(programs.values()), self.config, self.display)
         )
 
     def _connected(self) -> Client:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from distributed import Client, Future
 
 from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
-from daskmetrics.core.files import NOTICE, atomic_write
+from daskmetrics.core.files import NOTICE, RunFolder, atomic_write
 from daskmetrics.core.machine import ask, replace_worker, thread_of, workers
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
@@ -80,11 +80,15 @@ def launch(
     Any failure of a rank ends the process group. It starts again, with as many ranks as there are
     workers at that time, from what the program has saved. Repeated failures without a further step,
     or one that would occur again, raise `ProcessGroupError`. The ranks end once ``stopping`` says
-    so. Programs that are launched side by side share their ``places``.
+    so. Programs that are launched side by side share their ``places``. What the workers use
+    meanwhile is kept in the folder of the program.
     """
     run_id = f"train-{program.name}-{secrets.token_hex(4)}"
+    telemetry = TelemetryFile(RunFolder(program.folder).telemetry)
     with thread_of(client):
-        _Launcher(client, program, observer, stopping, places or Places(), run_id).drive()
+        _Launcher(
+            client, program, observer, stopping, places or Places(), run_id, telemetry
+        ).drive()
 
 
 @dataclass
@@ -95,13 +99,13 @@ class _Launcher:
     stopping: Callable[[], bool]
     places: Places
     run_id: str
+    telemetry: TelemetryFile
     furthest: int = 0  # step that the program has reported
     failures: int = 0  # since then
     excluded: set[str] = field(default_factory=set)  # workers that hung, or did not end their ranks
     workers_checked: float = 0.0
     seen: dict[str, float] = field(default_factory=dict)  # last heartbeats of workers
     silent: dict[str, float] = field(default_factory=dict)  # seconds without another one
-    telemetry: TelemetryFile | None = None
     attempt: int = 0
     # the latest process group
     reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
@@ -124,8 +128,6 @@ class _Launcher:
     def drive(self) -> None:
         program = self.program
         message = self.observer.message
-        if program.telemetry:
-            self.telemetry = TelemetryFile(program.telemetry)
         while hosts := self._wait_for_workers():
             self.hosts = hosts
             self.attempt += 1
@@ -271,9 +273,8 @@ class _Launcher:
         # before the list of workers: the tasks of a lost one fail, too
         failed = {rank for rank in running if self.futures[rank].status == "error"}
         present = self._present()
-        if self.telemetry:
-            metrics = {str(info["name"]): info["metrics"] for info in present.values()}
-            self.telemetry.add(time.time(), metrics, {})
+        metrics = {str(info["name"]): info["metrics"] for info in present.values()}
+        self.telemetry.add(time.time(), metrics, {})
         for rank in running:
             address = self.hosts[rank].address
             if address not in present:

@@ -29,7 +29,6 @@ class Program:
     restarts: int = 3  # failures in a row, without a further step, after which it starts again
     interface: str | None = None  # network interface between ranks
     workers: int | None = None  # largest number; further ranks are not waited for
-    telemetry: Path | None = None  # file for what the workers use meanwhile
 
     def argument(self, part: str) -> tuple[str, str] | None:
         """The argument whose name has a part, and is not of its evaluation, with its value.

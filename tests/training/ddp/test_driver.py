@@ -51,13 +51,7 @@ class Training:
 
 
 @pytest.fixture(scope="module")
-def telemetry(tmp_path_factory) -> Path:
-    """The file for what the workers use during the training without any fault."""
-    return tmp_path_factory.mktemp("telemetry") / "telemetry.jsonl"
-
-
-@pytest.fixture(scope="module")
-def undisturbed(client, tmp_path_factory, corpus, telemetry) -> Training:
+def undisturbed(client, tmp_path_factory, corpus) -> Training:
     """A training without any fault, from a copy of its corpus."""
     node = tmp_path_factory.mktemp("node")
     folder = tmp_path_factory.mktemp("undisturbed") / "suite"
@@ -65,7 +59,7 @@ def undisturbed(client, tmp_path_factory, corpus, telemetry) -> Training:
     observer = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("daskmetrics.core.telemetry.EVERY", 0.5)
-        launch(client, training.program(telemetry=telemetry), observer)
+        launch(client, training.program(), observer)
     steps = [progress.step for progress in observer.progress]
     assert not observer.failures() and steps == sorted(set(steps))
     assert node.stat().st_mtime > training.folder.joinpath("corpus").stat().st_mtime
@@ -88,7 +82,7 @@ def test_two_ranks_equal_torchrun_to_the_last_bit(undisturbed, tmp_path):
 
 def test_the_checkpoints_of_all_steps_are_there(undisturbed):
     names = revisions(undisturbed.recipe)
-    files = {"corpus", "resume", "logs", "progress.jsonl"}
+    files = {"corpus", "resume", "logs", "progress.jsonl", "telemetry.jsonl"}
     assert {path.name for path in undisturbed.folder.iterdir()} == {*names, *files}
     losses = [suite.summary(undisturbed.folder, revision)["loss"] for revision in names]
     assert losses[-1] < losses[0] - 1
@@ -103,9 +97,11 @@ def test_the_dashboard_receives_the_events_of_every_rank(client, undisturbed):
     assert len(set(last)) == 1, "the loss is the mean over all ranks"
 
 
-def test_what_ranks_use_counts_as_use_of_their_workers(client, undisturbed, telemetry):
+def test_what_ranks_use_counts_as_use_of_their_workers(client, undisturbed):
     samples = [
-        sample for sample in read_samples(telemetry) if PROCESS_GROUP in sample.doing.values()
+        sample
+        for sample in read_samples(undisturbed.folder / "telemetry.jsonl")
+        if PROCESS_GROUP in sample.doing.values()
     ]
     # no rank is left
     alone = {str(info["name"]): info["metrics"]["memory"] for info in workers(client).values()}
