@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from daskmetrics.answer.sizes import ArmCost, ModelSize
+from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.domain.events import SearchEnded
 from daskmetrics.domain.names import Arm, training_order
 from daskmetrics.domain.outcomes import Difference
@@ -33,8 +33,8 @@ class Evidence:
     recorded, compared, fresh : Scores
         All scores, those of the arms that the plan asks about, and those of the finalists on items
         kept back.
-    sizes : mapping
-        What is known of the size and speed of every model.
+    cost : callable
+        What a text costs with an arm.
     """
 
     plan: Plan
@@ -44,11 +44,7 @@ class Evidence:
     recorded: Scores
     compared: Scores
     fresh: Scores
-    sizes: Mapping[str, ModelSize]
-
-    def cost(self, arm: Arm) -> ArmCost:
-        """What a text costs with an arm."""
-        return self.sizes[arm.model].cost(arm)
+    cost: Callable[[Arm], ArmCost]
 
     @property
     def recommendation(self) -> Recommendation:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskmetrics.answer.evidence import Evidence
-from daskmetrics.answer.sizes import ModelSize, sizes_of
+from daskmetrics.answer.sizes import ArmCost, ModelSize, sizes_of
 from daskmetrics.bandit import Pick
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import NOTICE, RunFolder
@@ -262,6 +262,15 @@ class RecordedRun:
         """What is known of the size and speed of every model, by name."""
         return sizes_of(self.plan, self.recorded, self.entries)
 
+    def cost_of(self, arm: Arm) -> ArmCost:
+        """What a text costs with an arm; see `ArmCost`.
+
+        Examples
+        --------
+        >>> run.cost_of(run.best().arm).parameters  # doctest: +SKIP
+        """
+        return self.sizes[arm.model].cost(arm)
+
     @property
     def evidence(self) -> Evidence:
         """What an answer rests on, of a `finished_search`."""
@@ -273,7 +282,7 @@ class RecordedRun:
             recorded=self.recorded,
             compared=self.compared,
             fresh=self.fresh,
-            sizes=self.sizes,
+            cost=self.cost_of,
         )
 
     def finished_search(self) -> SearchEnded:

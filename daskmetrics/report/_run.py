@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from daskmetrics.answer.answer import Answer, Verdict, answer_of
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.answer.status import status_of
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import ConfigError
@@ -216,7 +215,7 @@ class Run(RecordedRun):
     def _repr_html_(self) -> str:
         folder = Line("folder", str(self.folder.path))
         if self.result is None:
-            return card(self.plan.name, [folder, *status_lines(self, None)])
+            return card(self.plan.name, [folder, *status_lines(self)])
         lines = [Line("state", self.state), folder, *answer_lines(self.answer)]
         return card(self.plan.name, lines)
 
@@ -307,7 +306,7 @@ class Run(RecordedRun):
         need_matplotlib()
         from daskmetrics.report.figures import Plots
 
-        return Plots(self, self.marked)
+        return Plots(self)
 
     def trade_offs(self) -> TradeOffs:
         """Scores against costs: layers, parameters, operations, and vector sizes.
@@ -328,15 +327,6 @@ class Run(RecordedRun):
         >>> run.trade_offs().front  # doctest: +SKIP
         """
         return trade_offs_of(self)
-
-    def cost_of(self, arm: Arm) -> ArmCost:
-        """What a text costs with an arm; see `ArmCost`.
-
-        Examples
-        --------
-        >>> run.cost_of(run.best().arm).parameters  # doctest: +SKIP
-        """
-        return self.sizes[arm.model].cost(arm)
 
     def leaderboard(self) -> Leaderboard:
         """All arms with a score, ordered by their mean.

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -20,7 +20,6 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import path_of
-from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.files import atomic_write
@@ -33,15 +32,13 @@ from daskmetrics.report._quantities import (
     MEASURED,
     SCORES,
     Field,
+    Quantities,
     cost_value,
     differing_costs,
-    drawn_arms,
-    metric_fields,
-    nothing_to_draw,
-    score_fields,
-    shown_first,
-    suite_of,
 )
+
+if TYPE_CHECKING:
+    from daskmetrics.report._run import Run
 
 NAMES = {"scores", "tradeoffs", "layers", "path", "training", "telemetry"}
 SCORE = "score"  # the mean over the tasks
@@ -99,17 +96,15 @@ class Plots:
     Parameters
     ----------
     run : Run
-    marked : callable
-        Gives the arms that are marked where a quantity is drawn.
 
     Examples
     --------
     >>> run.plot.layers("prompt_entropy").set_title("Entropy")  # doctest: +SKIP
     """
 
-    def __init__(self, run: RecordedRun, marked: MarkedBy) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._marked = marked
+        self._quantities = Quantities(run)
 
     def layers(
         self,
@@ -151,11 +146,11 @@ class Plots:
         --------
         >>> run.plot.layers()  # doctest: +SKIP
         """
-        suites = _lined_up(self._run, model, readout)
-        shown = self._shown(what, suites, readout)
+        suites = self._quantities.lined_up(model, readout)
+        arms = self._quantities.arms(suites, readout)
+        shown = self._shown(what, arms)
         ax = axes_for(ax)
-        arms = drawn_arms(self._run, suites, readout)
-        layer_lines(ax, layer_points(shown, arms, self._marked))
+        layer_lines(ax, layer_points(shown, arms, self._run.marked))
         named = [shown[0].name, *(suite.model for suite in suites)]
         if readout:
             named.append(readout)
@@ -178,10 +173,10 @@ class Plots:
         --------
         >>> run.plot.heatmap("stdlib:order")  # doctest: +SKIP
         """
-        suite = suite_of(self._run, model, readout)
-        shown, *_ = self._shown(what, [suite], readout)
+        suite = self._quantities.suite(model, readout)
+        shown, *_ = self._shown(what, self._quantities.arms([suite], readout))
         ax = axes_for(ax)
-        heat_map(ax, shown, suite, self._marked(shown.name))
+        heat_map(ax, shown, suite, self._run.marked(shown.name))
         return ax
 
     def search(self, ax: Axes | None = None) -> Axes:
@@ -196,9 +191,9 @@ class Plots:
         >>> run.plot.search()  # doctest: +SKIP
         """
         if not self._run.picks:
-            raise nothing_to_draw(self._run, "search")
+            raise self._quantities.nothing_to_draw("search")
         ax = axes_for(ax)
-        search_path(ax, self._run)
+        search_path(ax, path_of(self._run))
         ax.legend(loc="best")
         return ax
 
@@ -222,39 +217,24 @@ class Plots:
         if cost is None:
             cost = "seconds" if has_times else "layers"
         if cost == "seconds" and not has_times:
-            raise nothing_to_draw(self._run, COST_NAMES[cost])
+            raise self._quantities.nothing_to_draw(COST_NAMES[cost])
         ax = axes_for(ax)
         trade_off(ax, compared, cost)
         ax.set_ylabel("mean score")
         ax.legend(loc="best")
         return ax
 
-    def _shown(self, name: str, suites: Sequence[Suite], readout: str | None) -> list[Field]:
-        run = self._run
-        metrics = analysis.metrics(run.records)
-        if name not in (SCORE, *run.kinds, *metrics):
-            raise unknown("quantity", name, [SCORE, *run.kinds, *metrics])
-        arms = drawn_arms(run, suites, readout)
-        shown = score_fields(run, arms)
+    def _shown(self, name: str, arms: Sequence[Arm]) -> list[Field]:
+        metrics = self._quantities.metrics(arms)
+        valid = [SCORE, *self._run.kinds, *(field.name for field in metrics)]
+        if name not in valid:
+            raise unknown("quantity", name, valid)
+        shown = self._quantities.scores(arms)
         if name != SCORE:
-            shown += metric_fields(run, arms)
-            shown = [field for field in shown if field.name == name]
+            shown = [field for field in (*shown, *metrics) if field.name == name]
         if not shown or np.isnan(shown[0].values).all():
-            raise nothing_to_draw(run, name)
+            raise self._quantities.nothing_to_draw(name)
         return shown
-
-
-def _lined_up(
-    run: RecordedRun, model: str | None = None, readout: str | None = None
-) -> Sequence[Suite]:
-    """The models with lines along the layers.
-
-    All, if each has a single checkpoint and none is chosen; else one.
-    """
-    suites = analysis.suites(run.plan, run.records)
-    if model or readout or not suites or any(len(suite.revisions) > 1 for suite in suites):
-        return [suite_of(run, model, readout)]
-    return suites
 
 
 def axes_for(ax: Axes | None) -> Axes:
@@ -401,12 +381,11 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
 
 
 @rc_context(STYLE)
-def search_path(ax: Axes, run: RecordedRun) -> None:
+def search_path(ax: Axes, path: pandas.DataFrame) -> None:
     """The best mean so far by cost, and every decision.
 
-    A decision is drawn at the score expected of its arm.
+    A decision is drawn at the score expected of its arm; the frame is that of `path_of`.
     """
-    path = path_of(run)
     for stage, of_stage in path.groupby("stage", sort=False):
         ax.scatter(
             of_stage["spent"],
@@ -503,20 +482,21 @@ def blank(height: float) -> Figure:
 
 
 @rc_context(STYLE)
-def pictures(run: RecordedRun, marked: MarkedBy) -> dict[str, Figure]:
+def pictures(run: Run) -> dict[str, Figure]:
     """All figures with data, by the names of their files.
 
-    Maps are of the model of the best arm; ``marked`` gives the arms that are marked on them.
+    Maps are of the model of the best arm.
     """
     drawn = {}
-    if shown := shown_first(run):
-        suite = suite_of(run)
+    quantities = Quantities(run)
+    if shown := quantities.shown_first():
+        suite = quantities.suite()
         if len(suite.revisions) > 1:  # the map of one checkpoint is a stripe
-            drawn["scores"] = heat_maps(shown[: LINES + 1], suite, marked)
-        suites = _lined_up(run)
+            drawn["scores"] = heat_maps(shown[: LINES + 1], suite, run.marked)
+        suites = quantities.lined_up()
         drawn["layers"] = blank(3.6)
-        shown = shown_first(run, suites)
-        points = layer_points(shown, drawn_arms(run, suites), marked)
+        shown = quantities.shown_first(suites)
+        points = layer_points(shown, quantities.arms(suites), run.marked)
         layer_lines(drawn["layers"].subplots(), points)
         title = suite.model if len(suites) == 1 else None
         drawn["layers"].legend(loc="outside right upper", title=title)
@@ -524,7 +504,7 @@ def pictures(run: RecordedRun, marked: MarkedBy) -> dict[str, Figure]:
             drawn["tradeoffs"] = trade_offs(trade_offs_of(run))
         if run.picks:
             drawn["path"] = blank(3.4)
-            search_path(drawn["path"].subplots(), run)
+            search_path(drawn["path"].subplots(), path_of(run))
             drawn["path"].legend(**ABOVE)
     if losses := analysis.losses(run.plan, run.records):
         drawn["training"] = training_loss(losses)
@@ -627,7 +607,7 @@ def used_over_time(samples: Sequence[TelemetrySample], quantity: str) -> pandas.
     return used[names]
 
 
-def write_pictures(run: RecordedRun, vectors: bool, marked: MarkedBy) -> dict[str, Figure]:
+def write_pictures(run: Run, vectors: bool) -> dict[str, Figure]:
     """Write all figures as PNG, and return them by name.
 
     With ``vectors`` they are written as SVG, too.
@@ -635,7 +615,7 @@ def write_pictures(run: RecordedRun, vectors: bool, marked: MarkedBy) -> dict[st
     # delete the files of figures that the run no longer has; other files are not ours
     for name, kind in product(NAMES, KINDS):
         (run.folder.report / f"{name}.{kind}").unlink(missing_ok=True)
-    drawn = pictures(run, marked)
+    drawn = pictures(run)
     for (name, picture), kind in product(drawn.items(), KINDS[: 1 + vectors]):
         atomic_write(run.folder.report / f"{name}.{kind}", image(picture, kind))
     return drawn

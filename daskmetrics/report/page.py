@@ -20,20 +20,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.posterior import known_posterior, path_of
+from daskmetrics.answer.posterior import path_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.serialization import as_json
 from daskmetrics.core.table import Table
 from daskmetrics.domain.failures import failures_table
-from daskmetrics.report._quantities import (
-    LINES,
-    METRICS,
-    SCORES,
-    drawn_arms,
-    fields,
-)
+from daskmetrics.report._quantities import LINES, METRICS, SCORES, Quantities
 from daskmetrics.report._run import Run
 from daskmetrics.report.markup import template
 from daskmetrics.report.status import status_lines
@@ -78,7 +72,7 @@ def write(run: Run, vectors: bool = False) -> Path:
         if find_spec("matplotlib") is not None:
             from daskmetrics.report.figures import write_pictures
 
-            pictures = write_pictures(run, vectors, run.marked)
+            pictures = write_pictures(run, vectors)
         answer = run.result and run.answer
         summary = {"name": run.plan.name, "finished": run.finished, "answer": answer}
         atomic_write(folder / "summary.json", as_json(summary))
@@ -106,8 +100,7 @@ def page(run: Run, pictures: Collection[str]) -> str:
         digest = hashlib.sha256(script.encode()).digest()
         named.append(f"'sha256-{base64.b64encode(digest).decode()}'")
     failures = analysis.failures(run.records)
-    answer = run.answer if run.result else None
-    of_answer = tables(answer) if answer else []
+    of_answer = tables(run.answer) if run.result else []
     return template("page.html").render(
         run=run,
         best=run.result and run.best(),
@@ -116,7 +109,7 @@ def page(run: Run, pictures: Collection[str]) -> str:
         missing=sum(failure.count for failure in failures),
         failures=failures_table(failures),
         board=run.leaderboard() if run.recorded else None,
-        status=dict(status_lines(run, answer)),
+        status=dict(status_lines(run)),
         figures=drawn,
         data=data,
         scripts=scripts,
@@ -165,10 +158,10 @@ def figures(run: Run) -> Mapping[str, Any]:
 
     from daskmetrics.dashboard import drawing
 
-    suites = analysis.suites(run.plan, run.records)
-    posterior = known_posterior(run)
-    arms = drawn_arms(run, suites)
-    quantities = fields(run, arms, posterior) if suites else []
+    drawable = Quantities(run)
+    suites = drawable.suites
+    arms = drawable.arms(suites)
+    quantities = drawable.fields(arms) if suites else []
     marks: dict[str, Any] = {}
     # a metric or, without metrics, a cost is compared with the quantity that is shown first
     others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]

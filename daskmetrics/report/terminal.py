@@ -16,6 +16,7 @@ from daskmetrics.report.status import problem_lines, status_lines
 from daskmetrics.report.tables import short_tasks_table, tables
 
 if TYPE_CHECKING:
+    from daskmetrics.answer.answer import Answer
     from daskmetrics.report._run import Run
 
 #: rows of the answer that `daskmetrics best` adds to the last screen
@@ -24,7 +25,7 @@ OMITTED = ("Best of", "Decide")
 
 def status_text(run: Run) -> str:
     """How far a run is, what is missing, and its files."""
-    state, *others = status_lines(run, run.answer if run.result else None)
+    state, *others = status_lines(run)
     blocks = [[Line(run.plan.name, state.text), *others], problem_lines(run)]
     texts = ["\n".join(fact(*line) for line in lines) for lines in blocks if lines]
     return "\n\n".join([*texts, files_text(run.folder)])
@@ -60,13 +61,13 @@ def files_text(folder: RunFolder) -> str:
     return "\n".join(lines)
 
 
-def within_table(run: Run, within: float) -> Table:
+def within_table(answer: Answer, within: float) -> Table:
     """The best arm, and the simplest with a bounded loss."""
-    simpler = run.verdict.cheaper(within)
-    lines = [Line("Use", use(run.answer))]
+    simpler = answer.verdict.cheaper(within)
+    lines = [Line("Use", use(answer))]
     if simpler is None:
         lines.append(Line("Cheaper", f"none loses at most {percent(within)} of the score (95 %)"))
         return Table((), lines)
-    name = candidate(simpler.arm, run.answer.layer_names)
+    name = candidate(simpler.arm, answer.layer_names)
     lines.append(Line("Cheaper", f"{name}: {saving(simpler)}"))
     return Table((), lines)
