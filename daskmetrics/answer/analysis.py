@@ -15,6 +15,7 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.domain.events import AttemptFailed, Event, measured, with_results
 from daskmetrics.domain.failures import Failure, grouped
 from daskmetrics.domain.names import Arm, Cell, Checkpoint, Suite, training_order
+from daskmetrics.domain.outcomes import Estimate
 from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.record import Record
@@ -109,7 +110,7 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
     return sums.loc[closest_first]
 
 
-def leader(means: Mapping[Arm, tuple[float, float]]) -> Leader | None:
+def leader(means: Mapping[Arm, Estimate]) -> Leader | None:
     """The arm with the greatest mean score so far; None if none was scored on every task."""
     if not means:
         return None
@@ -117,12 +118,12 @@ def leader(means: Mapping[Arm, tuple[float, float]]) -> Leader | None:
     return Leader(arm, *means[arm])
 
 
-def metrics(records: Iterable[Record]) -> dict[str, dict[Arm, tuple[float, float]]]:
+def metrics(records: Iterable[Record]) -> dict[str, dict[Arm, Estimate]]:
     """Metric values with standard errors, by metric and arm.
 
     Undefined values are left out; an unknown error is NaN. The arms are of the default readout.
     """
-    by_metric: dict[str, dict[Arm, tuple[float, float]]] = {}
+    by_metric: dict[str, dict[Arm, Estimate]] = {}
     for record, result in measured(records):
         for layer, *row in zip(result.layers, result.values, result.stderr, strict=True):
             arm = Arm.parse(f"{record.name}/{layer}")

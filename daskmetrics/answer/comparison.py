@@ -98,11 +98,15 @@ def compare_named(
 
 
 def compare_runs(run: RecordedRun, other: RecordedRun) -> RunComparison:
-    """Compare a run with another one."""
+    """Compare two runs, and their best arms on the tasks with the same subsets."""
     shared, left_out = _agreement(run.recorded, other.recorded)
     best_arms = None
-    if run.result and other.result:
-        best_arms = compare_best(run, other)
+    if run.recommendation and other.recommendation:
+        arm, other_arm = run.recommendation.arm, other.recommendation.arm
+        mine, theirs = run.recorded.get(arm, {}), other.recorded.get(other_arm, {})
+        common = mine.keys() & theirs
+        unlike = [task for task in common if _selection(mine[task]) != _selection(theirs[task])]
+        best_arms = compare_arms(other, other_arm, arm, run, unlike)
     return RunComparison(
         runs={"run": status_of(run), "other": status_of(other)},
         best_arms=best_arms,
@@ -110,16 +114,6 @@ def compare_runs(run: RecordedRun, other: RecordedRun) -> RunComparison:
         left_out=left_out,
         settings=different_settings(run, other),
     )
-
-
-def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
-    """Compare the best arms of two runs, on tasks with the same subsets."""
-    arm = run.finished_search().recommendation.arm
-    other_arm = other.finished_search().recommendation.arm
-    mine, theirs = run.recorded.get(arm, {}), other.recorded.get(other_arm, {})
-    common = mine.keys() & theirs
-    unlike = [task for task in common if _selection(mine[task]) != _selection(theirs[task])]
-    return compare_arms(other, other_arm, arm, run, unlike)
 
 
 def _agreement(scores_of_run: Scores, scores_of_other: Scores) -> tuple[Agreement, list[str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.domain.events import SearchEnded
 from daskmetrics.domain.names import Arm, training_order
-from daskmetrics.domain.outcomes import Difference
+from daskmetrics.domain.outcomes import Difference, Estimate
 from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.readouts import Readout
 from daskmetrics.domain.recommendation import Recommendation
@@ -58,7 +58,7 @@ class Evidence:
         return (*measured, *self.compared)
 
     @cached_property
-    def means(self) -> Mapping[Arm, tuple[float, float]]:
+    def means(self) -> Mapping[Arm, Estimate]:
         """Mean score and error of each arm with all scores of the objective."""
         return self.compared.means(self.plan.weights)
 

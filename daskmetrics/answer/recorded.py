@@ -29,7 +29,7 @@ from daskmetrics.domain.events import (
     standing,
 )
 from daskmetrics.domain.names import Arm, step_of, training_order
-from daskmetrics.domain.outcomes import Difference
+from daskmetrics.domain.outcomes import Difference, Estimate
 from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.record import Record
@@ -130,7 +130,7 @@ class RecordedRun:
         return Scores({arm: scores.get(arm, {}) for arm in finalists}, scores.tasks)
 
     @property
-    def means(self) -> dict[Arm, tuple[float, float]]:
+    def means(self) -> dict[Arm, Estimate]:
         """Mean raw score and error of each completely scored arm.
 
         They are over the tasks of the objective; means over fewer tasks are not comparable.

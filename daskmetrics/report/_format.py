@@ -73,6 +73,12 @@ def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     return text
 
 
+def gain_text(gain: Difference, default: str, relation: str, compared: int) -> str:
+    """A gain over the default, with the relation by a test of all that were compared, if any."""
+    text = f"{apart(gain)} over {default}, {relation}"
+    return f"{text} of choosing among {compared:,}" if compared else text
+
+
 def gap_text(difference: Difference | None) -> str:
     """A difference in a table, with an asterisk if unpaired."""
     return apart(difference, " *") if difference else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,12 +23,12 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.table import Table, text_width
 from daskmetrics.core.text import listed, plural, score_text
 from daskmetrics.domain.names import Arm, Checkpoint, Suite
-from daskmetrics.domain.outcomes import Difference
+from daskmetrics.domain.outcomes import BEYOND_ERROR, WITHIN_ERROR, Difference
 from daskmetrics.domain.results import Scored
 from daskmetrics.domain.scores import Scores
 from daskmetrics.report._format import (
     WIDTH,
-    apart,
+    gain_text,
     headline,
     mean_over,
     measured,
@@ -133,8 +133,8 @@ class Leaderboard:
         tested = ties.tested(found.recorded, weights)
         if tested is None:
             return replace(cls.of(found.recorded, weights), found=found, suites=found.suites)
-        board = cls.of(found.recorded, weights, tested.tied, tested.arms[tested.best])
-        simpler = simpler_arms(tested, simplicity, cost)
+        board = cls.of(found.recorded, weights, tested.tied, tested.best_arm)
+        simpler = simpler_arms(tested, sorted(tested.equal_arms, key=simplicity), cost)
         return replace(board, found=found, simpler=simpler, suites=found.suites)
 
     def cheaper(self, within: float = WORTH) -> CheaperArm | None:
@@ -246,12 +246,15 @@ class Leaderboard:
         return notes
 
     @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks that were scored here and now; none if the scores are those of a run."""
+        return self.found.tasks if self.found else ()
+
+    @property
     def over_floor(self) -> Difference | None:
         """How far the best is above what guessing scores; None where that is not known."""
-        if self.found is None:
-            return None
         best = self.arms[0]
-        return over_floor(self.found.tasks, self.weights, best.mean, best.stderr)
+        return over_floor(self.tasks, self.weights, best.mean, best.stderr)
 
     def within(self, share: float) -> str:
         """The cheapest layer that loses at most a share of the score, in a sentence."""
@@ -264,9 +267,7 @@ class Leaderboard:
     @property
     def _measure(self) -> str:
         """The column of scores: of one task, its measure."""
-        if self.found and len(self.found.tasks) == 1:
-            return self.found.tasks[0].main_score
-        return "score"
+        return self.tasks[0].main_score if len(self.tasks) == 1 else "score"
 
     def _gain_note(self, found: LayerScores, best: Arm) -> list[str]:
         last, gain = found.last_layer(best), found.gain(best)
@@ -275,14 +276,12 @@ class Leaderboard:
             return [f"The best, layer {name}, is the last layer that was scored."]
         if gain is None:
             return []
-        relation = gain.relation
-        ranked = [row for row in self.arms if row.rank]
-        if any(row.tied for row in ranked if row.arm == last):
-            relation = f"within the error of choosing among {len(ranked):,}"
-        return [
-            f"The best gains {apart(gain)} over layer {name}, the last layer of its model that was"
-            f" scored, {relation}."
-        ]
+        relation, compared = gain.relation, 0
+        tied = {row.arm: row.tied for row in self.arms if row.rank}
+        if last in tied:
+            relation, compared = WITHIN_ERROR if tied[last] else BEYOND_ERROR, len(tied)
+        default = f"layer {name}, the last layer of its model that was scored"
+        return [f"The best gains {gain_text(gain, default, relation, compared)}."]
 
     def _answer(self, found: LayerScores) -> list[str]:
         """What to use, and what is cheaper."""

@@ -16,6 +16,7 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.domain.names import Arm, Suite
+from daskmetrics.domain.outcomes import Estimate
 
 SCORES = "Scores"
 METRICS = "Label-free metrics"
@@ -30,8 +31,6 @@ COST_NAMES = {
 MEASURED = ("seconds", "bytes")  # what a user pays, in the picture of trade-offs
 SPARSE = 0.5  # of the arms: what fewer have is not shown first
 LINES = 8  # along the layers: checkpoints of a model, or tasks of a single checkpoint
-
-Estimate = tuple[float, float]  # a value and its standard error; NaN where there is none
 
 
 @dataclass(frozen=True)

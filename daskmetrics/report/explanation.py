@@ -12,6 +12,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import score_text
 from daskmetrics.domain.names import Arm
+from daskmetrics.domain.outcomes import Estimate
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.results import Scored
 from daskmetrics.domain.scores import Scores
@@ -99,7 +100,7 @@ def _scores(
 
 
 def _metrics(
-    metrics: Mapping[str, Mapping[Arm, tuple[float, float]]], units: Mapping[str, str], layer: Arm
+    metrics: Mapping[str, Mapping[Arm, Estimate]], units: Mapping[str, str], layer: Arm
 ) -> Table:
     rows = []
     for name, values in metrics.items():

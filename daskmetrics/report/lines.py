@@ -11,6 +11,7 @@ from daskmetrics.report._format import (
     Line,
     apart,
     candidate,
+    gain_text,
     headline,
     measured,
     partly,
@@ -94,10 +95,9 @@ def gain(answer: Answer) -> str:
             default_name = "the last layer of its last checkpoint"
     if not answer.difference:
         return f"not known: no task was scored with it and with {default_name}"
-    text = f"{apart(answer.difference)} over {default_name}, {answer.relation}"
     overall = answer.verdict.overall
-    if default in overall.tied + overall.worse:
-        text += f" of choosing among {overall.tested:,}"
+    compared = overall.tested if default in overall.tied + overall.worse else 0
+    text = gain_text(answer.difference, default_name, answer.relation, compared)
     text += partly(answer.weights, answer.differences)
     models = answer.verdict.models
     others = [(other, other.behind) for other in models if other != own and other.behind]

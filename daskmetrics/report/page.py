@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
@@ -40,7 +40,6 @@ from daskmetrics.report.tables import (
 )
 
 if TYPE_CHECKING:
-    from bokeh.models import ColumnDataSource
     from bokeh.plotting import figure
 
 GENERATOR = f"daskmetrics {version('daskmetrics')}"
@@ -175,7 +174,11 @@ def figures(run: Run) -> Mapping[str, Any]:
         source = drawing.arms_source(arms, suites, **columns)
         if any(len(suite.revisions) > 1 for suite in suites):
             drawn.append(drawing.heat_map(source))
-        marks = _marks(run, source, [quantity.name for quantity in quantities])
+        # of each task and, under "", of all other quantities
+        for name in sorted({"", *(quantity.name for quantity in quantities)} & {"", *run.kinds}):
+            if marked := run.marked(name):
+                names = {kind: map(str, arms) for kind, arms in marked.items()}
+                marks[name] = drawing.marked(source, names)
         drawn.append(drawing.layer_lines())
         if others:
             drawn.append(drawing.comparison(source, suites))
@@ -206,16 +209,4 @@ def figures(run: Run) -> Mapping[str, Any]:
             "tasks": list(run.kinds)[:LINES],
             "colours": drawing.COLOURS,
         },
-    }
-
-
-def _marks(run: Run, source: ColumnDataSource, quantities: Iterable[str]) -> dict[str, Any]:
-    """The marks of each task and, under "", of all other quantities."""
-    from daskmetrics.dashboard import drawing
-
-    shown = {"", *quantities} & {"", *run.kinds}
-    return {
-        name: drawing.marked(source, {kind: map(str, arms) for kind, arms in marked.items()})
-        for name in sorted(shown)
-        if (marked := run.marked(name))
     }

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from daskmetrics.answer.answer import Answer, Candidate, ModelStanding, Standing, floor_of
-from daskmetrics.answer.trade_offs import TradeOff, TradeOffs
+from daskmetrics.answer.trade_offs import TradeOffs
 from daskmetrics.answer.worth import FreshItems, Worth
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural, score_text
+from daskmetrics.domain.outcomes import Estimate
 from daskmetrics.report._format import (
     PARTIAL,
     candidate,
@@ -134,7 +135,7 @@ def models_table(models: Sequence[ModelStanding]) -> Table:
     return Table(("model", "best", "score", "its last layer", "gain"), rows, "By model", notes)
 
 
-def _score(estimate: tuple[float, float] | None) -> str:
+def _score(estimate: Estimate | None) -> str:
     return score_text(*estimate) if estimate else NO_SCORE
 
 
@@ -191,30 +192,23 @@ def trade_offs_table(compared: TradeOffs) -> Table:
         *("candidate", "score", "gain", "layers", "parameters"),
         *("operations", "texts/s", "dimensions", "bytes"),
     )
-    return Table(header, list(map(_trade_off_row, compared.front)), notes=notes)
-
-
-def _trade_off_row(row: TradeOff) -> Sequence[str]:
-    cost = row.cost
-    parameters = si(cost.parameters)
-    if cost.whole is not None:
-        parameters += f" of {si(cost.whole)}"
-    speed = "–"  # an embedding is not computed
-    if cost.texts_per_second:
-        speed = si(cost.texts_per_second)
-    elif cost.seconds is None:
-        speed = UNKNOWN
-    return (
-        str(row.arm),
-        score_text(row.score, row.stderr),
-        gap_text(row.gain),
-        f"{cost.layers:,}",
-        parameters,
-        si(cost.flops),
-        speed,
-        f"{cost.dimensions:,}",
-        f"{cost.bytes:,}",
-    )
+    rows = []
+    for row in compared.front:
+        cost = row.cost
+        parameters = si(cost.parameters)
+        if cost.whole is not None:
+            parameters += f" of {si(cost.whole)}"
+        speed = "–"  # an embedding is not computed
+        if cost.texts_per_second:
+            speed = si(cost.texts_per_second)
+        elif cost.seconds is None:
+            speed = UNKNOWN
+        score = score_text(row.score, row.stderr)
+        numbers = (si(cost.flops), speed, f"{cost.dimensions:,}", f"{cost.bytes:,}")
+        rows.append(
+            (str(row.arm), score, gap_text(row.gain), f"{cost.layers:,}", parameters, *numbers)
+        )
+    return Table(header, rows, notes=notes)
 
 
 def predictors_table(correlations: pandas.DataFrame) -> Table:
