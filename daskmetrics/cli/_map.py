@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -242,22 +242,17 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
     name = folder.path.resolve().name
     with connect(profile, name, display.say, on_start=display.message) as client:
         if pins:
-            pinned = pin_workers(client, pins)
-            display.say("\n".join(_pinned(*worker) for worker in pinned.items()))
+            lines = []
+            for worker, pinned in pin_workers(client, pins).items():
+                devices = [
+                    f"{kind} {' '.join(pinned[kind]) or 'none'}"
+                    for kind in ("cpus", "gpus")
+                    if pinned[kind] is not None
+                ]
+                lines.append(f"Worker {worker}: {pinned['problem'] or ', '.join(devices)}")
+            display.say("\n".join(lines))
         with admitting(client, profile, folder.scheduler):
             yield client
-
-
-def _pinned(worker: str, pinned: Mapping[str, Any]) -> str:
-    """The CPUs and GPUs that a worker has for itself, or why it has none."""
-    if pinned["problem"]:
-        return f"Worker {worker}: {pinned['problem']}"
-    devices = [
-        f"{kind} {' '.join(pinned[kind]) or 'none'}"
-        for kind in ("cpus", "gpus")
-        if pinned[kind] is not None
-    ]
-    return f"Worker {worker}: {', '.join(devices)}"
 
 
 def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster) -> None:
