@@ -412,12 +412,8 @@ def ranked_arms(
         scores = {
             task: (by_task[task].score, by_task[task].stderr) for task in weights if task in by_task
         }
-        row = RankedArm(arm, scores)
-        if arm in means:
-            mean, stderr = means[arm]
-            is_tied = arm in (tied or ())
-            row = replace(row, rank=rank, mean=mean, stderr=stderr, tied=is_tied)
-        ranked.append(row)
+        place = (rank, *means[arm], arm in (tied or ())) if arm in means else ()
+        ranked.append(RankedArm(arm, scores, *place))
     return tuple(ranked)
 
 

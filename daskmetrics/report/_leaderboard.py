@@ -328,19 +328,21 @@ class Leaderboard:
         >>> board.plot().set_title("My layers")  # doctest: +SKIP
         """
         need_matplotlib()
+        import pandas
+
         from daskmetrics.report.figures import BESIDE, axes_for, layer_lines
 
-        points = self.to_frame()[["layer", "mean", "stderr", "tied"]]
-        points = points.set_axis(["layer", "value", "error", "tied"], axis=1)
-        points["tied"] = points["tied"].fillna(False).astype(bool)
-        points["layer"] = [row.arm.layer for row in self.arms]
-        points["label"] = [f"{row.arm.checkpoint} {row.arm.readout}".strip() for row in self.arms]
-        points = points.dropna(subset="value")
-        if points.empty:
+        rows = []
+        for row in self.arms:
+            if row.rank:
+                label = f"{row.arm.checkpoint} {row.arm.readout}".strip()
+                rows.append((row.arm.layer, row.mean, row.stderr, row.tied, label))
+        if not rows:
             raise DataError(
                 "No candidate was scored on every task of the objective, so there is no mean score"
                 " to draw."
             )
+        points = pandas.DataFrame(rows, columns=["layer", "value", "error", "tied", "label"])
         first_labels = points["label"].unique()[:MOST_LINES]
         points = points[points["label"].isin(first_labels)]
         points.attrs.update(label=self._measure, are_scores=True)

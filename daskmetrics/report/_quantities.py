@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import known_posterior
@@ -16,7 +15,7 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.domain.names import Arm, Suite
-from daskmetrics.domain.outcomes import Estimate
+from daskmetrics.domain.outcomes import Estimate, Floats
 
 SCORES = "Scores"
 METRICS = "Label-free metrics"
@@ -43,8 +42,8 @@ class Field:
     name: str
     group: str
     units: str
-    values: NDArray[np.float64]
-    errors: NDArray[np.float64]
+    values: Floats
+    errors: Floats
 
     @classmethod
     def of(

@@ -26,6 +26,7 @@ from daskmetrics.core.files import atomic_write
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
 from daskmetrics.dashboard.drawing import LAYER, STAGES, labels, least_span, most_of, span
 from daskmetrics.domain.names import Arm, Suite, spread, step_label
+from daskmetrics.domain.outcomes import Floats
 from daskmetrics.report._quantities import (
     COST_NAMES,
     LINES,
@@ -372,8 +373,7 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
         ax.scatter(tied["layer"], tied["value"], s=36, color=[shade], zorder=3)
     value, error, layer = points[["value", "error", "layer"]].to_numpy(float).T
     most = most_of(value) if points.attrs["are_scores"] else math.inf
-    ends = np.concatenate([value, value - error, value + error]).clip(max=most)
-    ax.set_ylim(span(ends, least_span(error), most=most))
+    _show_errors(ax, value, error, most)
     ax.set_xlim(layer.min() - 0.15, layer.max() + 0.15)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     notes = [LAYER, points.attrs.get("note"), TIED if points["tied"].any() else ""]
@@ -455,10 +455,13 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=name != "seconds"))
     ax.xaxis.set_major_formatter(EngFormatter())
     score, error = points[["score", "stderr"]].to_numpy(float).T
-    most = most_of(score)
-    ends = np.concatenate([score - error, score + error]).clip(max=most)
-    ax.set_ylim(span(ends, least_span(error), most=most))
+    _show_errors(ax, score, error, most_of(score))
     ax.set_xlabel(COST_NAMES[name])
+
+
+def _show_errors(ax: Axes, value: Floats, error: Floats, most: float) -> None:
+    ends = np.concatenate([value, value - error, value + error]).clip(max=most)
+    ax.set_ylim(span(ends, least_span(error), most=most))
 
 
 # whole figures, as files

@@ -178,12 +178,10 @@ def fresh(answer: Answer) -> str:
 def check(answer: Answer) -> str:
     """What is missing or doubtful, and where it is listed."""
     # a metric that a layer cannot have is no failure, but a score is
-    failed = [failure for failure in answer.failures if failure.status != "nan"]
-    failed += [
-        failure
-        for failure in answer.failures
-        if failure.status == "nan" and failure.kind == "score"
+    failed = [
+        failure for failure in answer.failures if failure.status != "nan" or failure.kind == "score"
     ]
+    failed.sort(key=lambda failure: failure.status == "nan")
     found = []
     if failed:
         missing = plural(sum(failure.count for failure in failed), "value")
