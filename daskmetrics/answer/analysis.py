@@ -20,6 +20,7 @@ from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import Measured, Scored, Trained
+from daskmetrics.domain.scores import Scores
 
 if TYPE_CHECKING:
     import pandas
@@ -58,17 +59,18 @@ def layer_of(arm: Arm) -> Arm:
     return Arm(arm.model, arm.revision, arm.layer)
 
 
-def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
+def by_layer(
+    recorded: Scores, means: Mapping[Arm, Estimate], readout: str | None = None
+) -> dict[Arm, Arm]:
     """The scored arm that figures show for each layer.
 
     With a ``readout`` it is the arm of that readout, otherwise the layer's best. The best has the
     greatest mean score or, while none of the layer has one, the most scores.
     """
-    means = run.means
     nothing = (-math.inf, 0.0)
     worth = {
         arm: (means.get(arm, nothing)[0], len(by_task))
-        for arm, by_task in run.recorded.items()
+        for arm, by_task in recorded.items()
         if readout in (None, arm.readout)
     }
     best_first = sorted(worth, key=worth.__getitem__, reverse=True)  # also of equal ones the first
@@ -85,7 +87,8 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
     """
     import pandas
 
-    at_layer = {layer: run.recorded[arm] for layer, arm in by_layer(run).items()}
+    best_arms = by_layer(run.recorded, run.means)
+    at_layer = {layer: run.recorded[arm] for layer, arm in best_arms.items()}
     rows = []
     for name, values in metrics(run.records).items():
         for task, kind in run.kinds.items():

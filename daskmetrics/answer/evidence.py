@@ -33,6 +33,8 @@ class Evidence:
     recorded, compared, fresh : Scores
         All scores, those of the arms that the plan asks about, and those of the finalists on items
         kept back.
+    means : mapping
+        Mean score and error of each arm with all scores of the objective.
     cost : callable
         What a text costs with an arm.
     """
@@ -44,6 +46,7 @@ class Evidence:
     recorded: Scores
     compared: Scores
     fresh: Scores
+    means: Mapping[Arm, Estimate]
     cost: Callable[[Arm], ArmCost]
 
     @property
@@ -56,11 +59,6 @@ class Evidence:
         checkpoints = self.plan.measured(self.records)
         measured = (arm for arm in self.plan.arms if arm.checkpoint in checkpoints)
         return (*measured, *self.compared)
-
-    @cached_property
-    def means(self) -> Mapping[Arm, Estimate]:
-        """Mean score and error of each arm with all scores of the objective."""
-        return self.compared.means(self.plan.weights)
 
     def shares(self, tasks: Iterable[str]) -> dict[str, float]:
         """Weights of tasks in means over them, with the sum 1."""

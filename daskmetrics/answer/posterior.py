@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -165,7 +165,7 @@ def path_of(run: RecordedRun) -> pandas.DataFrame:
     losses = {}
     if posterior := known_posterior(run):
         expected = posterior.estimates
-        losses = _expected_losses(run, posterior.problem)
+        losses = _expected_losses(posterior.problem, run.records, run.picks, run.plan.seed)
     weights = run.weights
     points = []
     spent = 0.0
@@ -199,19 +199,21 @@ def path_of(run: RecordedRun) -> pandas.DataFrame:
     return path
 
 
-def _expected_losses(run: RecordedRun, problem: Problem) -> dict[int, float]:
+def _expected_losses(
+    problem: Problem, records: Iterable[Record], picks: Sequence[Pick], seed: int
+) -> dict[int, float]:
     """By how much the best arm was expected to exceed the leader, after some of the decisions."""
     growing = IncrementalPosterior(problem)
     usable = np.ones(len(problem.arms), dtype=bool)
-    earlier, outcomes = _outcomes(run.records, run.picks)
+    earlier, outcomes = _outcomes(records, picks)
     history = [(cell, outcomes[cell]) for cell in earlier]
-    shown = {*np.linspace(1, len(run.picks), LOSSES).astype(int).tolist()}
+    shown = {*np.linspace(1, len(picks), LOSSES).astype(int).tolist()}
     losses = {}
-    for number, pick in enumerate(run.picks, 1):
+    for number, pick in enumerate(picks, 1):
         if pick.cell in outcomes:
             history.append((pick.cell, outcomes[pick.cell]))
         if history and number in shown:
             posterior = growing.posterior(problem.observe(history))
             leader = first_max(posterior.mean)
-            losses[number] = confidence(posterior, leader, run.plan.seed, usable).loss
+            losses[number] = confidence(posterior, leader, seed, usable).loss
     return losses

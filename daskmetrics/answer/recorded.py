@@ -251,12 +251,6 @@ class RecordedRun:
         """
         return _dataset(self.tree, self.models, "scores", "task")
 
-    @property
-    def cells_open(self) -> int:
-        """Cells of the latest search that have no result yet."""
-        answered = {record.name for record in self.records if record.kind == "score"}
-        return sum(str(pick.cell) not in answered for pick in self.picks)
-
     @cached_property
     def sizes(self) -> Mapping[str, ModelSize]:
         """What is known of the size and speed of every model, by name."""
@@ -282,6 +276,7 @@ class RecordedRun:
             recorded=self.recorded,
             compared=self.compared,
             fresh=self.fresh,
+            means=self.means,
             cost=self.cost_of,
         )
 

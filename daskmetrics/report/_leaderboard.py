@@ -253,6 +253,8 @@ class Leaderboard:
     @property
     def over_floor(self) -> Difference | None:
         """How far the best is above what guessing scores; None where that is not known."""
+        if not self.tasks:
+            return None
         best = self.arms[0]
         return over_floor(self.tasks, self.weights, best.mean, best.stderr)
 

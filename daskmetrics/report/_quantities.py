@@ -112,7 +112,7 @@ class Quantities:
 
         No two are drawn onto one place; see `analysis.by_layer`.
         """
-        scored = analysis.by_layer(self.run, readout)
+        scored = analysis.by_layer(self.run.recorded, self.run.means, readout)
         arms = []
         for suite in suites:
             for layer in replace(suite, readouts=("",)).arms():
