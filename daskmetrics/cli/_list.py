@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,24 +79,20 @@ def tasks(names: tuple[str, ...]) -> Output:
             "Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; see them with: "
             "daskmetrics list tasks NAME ..."
         )
+    rows = []
+    for task in listed:
+        subsets = "+".join(task["subsets"])
+        if len(task["subsets"]) > MOST_SUBSETS:
+            subsets = f"{'+'.join(task['subsets'][:3])}+{len(task['subsets']) - 3} more"
+        about, data = "about ", "not downloaded"
+        if task["is_local"]:
+            about, data = "", "local"
+        texts = f"{about}{task['texts']:,}" if task["texts"] else ""
+        splits = "+".join(task["splits"])
+        what = (task["name"], task["kind"], subsets, splits)
+        rows.append((*what, task["score"], texts, data, task["description"]))
     header = ("task", "kind", "subsets", "split", "score", "texts", "data", "question")
-    return Output(
-        lambda: {"tasks": listed}, [Table(header, list(map(_task_row, listed)), notes=notes)]
-    )
-
-
-def _task_row(task: Mapping[str, Any]) -> tuple[str, ...]:
-    subsets = "+".join(task["subsets"])
-    if len(task["subsets"]) > MOST_SUBSETS:
-        subsets = f"{'+'.join(task['subsets'][:3])}+{len(task['subsets']) - 3} more"
-    about, data = "about ", "not downloaded"
-    if task["is_local"]:
-        about, data = "", "local"
-    texts = f"{about}{task['texts']:,}" if task["texts"] else ""
-    return (
-        *(task["name"], task["kind"], subsets, "+".join(task["splits"])),
-        *(task["score"], texts, data, task["description"]),
-    )
+    return Output(lambda: {"tasks": listed}, [Table(header, rows, notes=notes)])
 
 
 def _listed(task: Task) -> dict[str, Any]:

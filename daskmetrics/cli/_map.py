@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +85,7 @@ def map_(**options: Any) -> None:
     out of memory is found by halving its batch; the other items run again. The exit code is 3 if
     items failed. `runs verify` checks the results.
     """
-    from daskmetrics.execution.map.result_table import check_output, summary_text
+    from daskmetrics.execution.map.result_table import check_output, summary_text, write
 
     ignore_input()
     given = SimpleNamespace(**options)
@@ -101,7 +100,10 @@ def map_(**options: Any) -> None:
     with exit_when_recorded() as ends, ExitStack() as cluster:
         results, died = _run(spec, given, folder, profile, pins, cluster)
         try:
-            written = _write(results, given.output)
+            written = None
+            if given.output:
+                with noted_warnings():
+                    written = write(results, given.output)
             if len(results) == len(spec.items):
                 ends(0 if all(result.ok for result in results) else SOME_FAILED)
         finally:
@@ -109,15 +111,6 @@ def map_(**options: Any) -> None:
         if written:
             say(f"Results: {written}")
         say(f"Journal: {folder.journal}")
-
-
-def _write(results: Sequence[ItemResult], output: Path | None) -> object:
-    from daskmetrics.execution.map.result_table import write
-
-    if output is None:
-        return None
-    with noted_warnings():
-        return write(results, output)
 
 
 def _spec(given: SimpleNamespace) -> MapSpec:
