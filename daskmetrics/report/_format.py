@@ -48,6 +48,8 @@ def candidate(arm: Arm, layer_names: Mapping[str, Sequence[str]] | None = None) 
 
     >>> candidate(Arm("tiny", "step8", 3)), candidate(Arm("minilm", "main", 6, "last,64d"))
     ('tiny, step 8, layer 3', 'minilm, layer 6, last,64d')
+    >>> candidate(Arm("own", "main", 1), {"own": ("first", "pooled")})
+    'own, layer pooled'
     """
     revision = arm.revision
     step = arm.checkpoint.step

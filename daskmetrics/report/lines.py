@@ -7,6 +7,7 @@ from shlex import quote
 from daskmetrics.answer.answer import Answer, is_guess
 from daskmetrics.core.table import printable
 from daskmetrics.core.text import listed, plural, score_text
+from daskmetrics.domain.names import Arm
 from daskmetrics.report._format import (
     Line,
     apart,
@@ -46,9 +47,14 @@ def answer_lines(answer: Answer) -> list[Line]:
     return [Line(label, text) for label, text in texts.items() if text]
 
 
+def named(answer: Answer, arm: Arm) -> str:
+    """A candidate in words, with the name that its layer has in the answer."""
+    return candidate(arm, answer.layer_names)
+
+
 def use(answer: Answer) -> str:
     """The best candidate and its score."""
-    best = candidate(answer.best.arm, answer.layer_names)
+    best = named(answer, answer.best.arm)
     weights = answer.weights
     if not answer.confirmed:
         scored = len(weights.keys() & answer.best.scores)
@@ -57,7 +63,7 @@ def use(answer: Answer) -> str:
     tied = len(answer.verdict.overall.tied) if answer.is_tie else 1
     cheapest = ""
     if answer.cheapest:
-        cheapest = candidate(answer.cheapest.arm, answer.layer_names)
+        cheapest = named(answer, answer.cheapest.arm)
     return headline(best, score, tied, cheapest, is_guess(answer.over_floor))
 
 
@@ -88,7 +94,7 @@ def gain(answer: Answer) -> str:
         return "none: it is what one would take without a search"
     own = next(standing for standing in answer.verdict.models if standing.model == best.model)
     is_last = default == own.last and own.is_last
-    default_name = candidate(default, answer.layer_names)
+    default_name = named(answer, default)
     if is_last:
         default_name = "its last layer"
         if default.revision != best.revision:
@@ -102,7 +108,7 @@ def gain(answer: Answer) -> str:
     models = answer.verdict.models
     others = [(other, other.behind) for other in models if other != own and other.behind]
     for other, behind in others[:MOST_MODELS]:
-        name = candidate(other.last, answer.layer_names)
+        name = named(answer, other.last)
         if is_last and other.is_last:
             name = f"that of {other.model}"
         text += f"; {apart(behind)} over {name}"
@@ -136,13 +142,13 @@ def cheaper(answer: Answer) -> str:
         return ""
     if answer.is_tie:  # the first line has its name
         return saving(simpler)
-    return f"{candidate(simpler.arm, answer.layer_names)}: {saving(simpler)}"
+    return f"{named(answer, simpler.arm)}: {saving(simpler)}"
 
 
 def others(answer: Answer) -> str:
     """The best candidates of a few other models."""
     shown = [
-        f"{candidate(model.best, answer.layer_names)}: {score_text(*model.score)}"
+        f"{named(answer, model.best)}: {score_text(*model.score)}"
         for model in answer.verdict.models
         if model.best and model.score and model.model != answer.best.arm.model
     ]
@@ -171,7 +177,7 @@ def fresh(answer: Answer) -> str:
     if answer.fresh.best == chosen.arm:
         return "it is the best on the items that were kept back, too"
     relation = "within" if answer.fresh.holds else "beyond"
-    higher = candidate(answer.fresh.best, answer.layer_names)
+    higher = named(answer, answer.fresh.best)
     return f"on the items that were kept back {higher} is higher, {relation} the error"
 
 

@@ -14,13 +14,13 @@ from daskmetrics.core.text import plural, score_text
 from daskmetrics.domain.outcomes import Estimate
 from daskmetrics.report._format import (
     PARTIAL,
-    candidate,
     gap_text,
     mean_over,
     percent,
     si,
     unpaired_note,
 )
+from daskmetrics.report.lines import named
 
 if TYPE_CHECKING:
     import pandas
@@ -88,7 +88,7 @@ def tasks_table(answer: Answer) -> Table:
             }
         )
     notes = [
-        f"Gain: over {candidate(default.arm, answer.layer_names)}; on average too high, since the"
+        f"Gain: over {named(answer, default.arm)}; on average too high, since the"
         " same scores chose the best.",
         "Tied: how many others are within the error of the best.",
     ]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.table import Table, text_width
-from daskmetrics.report._format import WIDTH, Line, candidate, fact, percent, saving
-from daskmetrics.report.lines import answer_lines, use
+from daskmetrics.report._format import WIDTH, Line, fact, percent, saving
+from daskmetrics.report.lines import answer_lines, named, use
 from daskmetrics.report.status import problem_lines, status_lines
 from daskmetrics.report.tables import short_tasks_table, tables
 
@@ -68,6 +68,6 @@ def within_table(answer: Answer, within: float) -> Table:
     if simpler is None:
         lines.append(Line("Cheaper", f"none loses at most {percent(within)} of the score (95 %)"))
         return Table((), lines)
-    name = candidate(simpler.arm, answer.layer_names)
+    name = named(answer, simpler.arm)
     lines.append(Line("Cheaper", f"{name}: {saving(simpler)}"))
     return Table((), lines)
