@@ -126,7 +126,7 @@ class MeanScores:
         covariance = self.covariance.sum(axis=0)
         scale = float(np.diag(covariance).max(initial=0.0))
         root: Floats = np.zeros_like(covariance)
-        if scale > 0:
+        if scale:
             # equal arms make it singular, so a negligible variance is added
             negligible = 1e-10 * scale * np.eye(len(covariance))
             root = np.linalg.cholesky(covariance + negligible)

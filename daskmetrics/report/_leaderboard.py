@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,12 +130,13 @@ class Leaderboard:
         def simplicity(arm: Arm) -> tuple[float, float, Arm]:
             return cost(arm).flops, cost(arm).bytes, arm
 
-        tested = ties.tested(found.recorded, weights)
-        if tested is None:
-            return replace(cls.of(found.recorded, weights), found=found, suites=found.suites)
-        board = cls.of(found.recorded, weights, tested.tied, tested.best_arm)
-        simpler = simpler_arms(tested, sorted(tested.equal_arms, key=simplicity), cost)
-        return replace(board, found=found, simpler=simpler, suites=found.suites)
+        tied = best = None
+        simpler: tuple[CheaperArm, ...] = ()
+        if tested := ties.tested(found.recorded, weights):
+            tied, best = tested.tied, tested.best_arm
+            simpler = simpler_arms(tested, sorted(tested.equal_arms, key=simplicity), cost)
+        arms = ranked_arms(found.recorded, weights, tied, best)
+        return cls(arms, weights, found, simpler, found.suites)
 
     def cheaper(self, within: float = WORTH) -> CheaperArm | None:
         """The cheapest layer that loses at most a share of the score, in the worst case (95 %).
