@@ -136,9 +136,9 @@ def sure(answer: Answer) -> str:
 
 
 def cheaper(answer: Answer) -> str:
-    """A simpler candidate and what it loses; empty without one."""
+    """A simpler candidate and what it loses; empty without one, or if all only guess."""
     simpler = answer.cheapest
-    if not simpler:
+    if not simpler or is_guess(answer.over_floor):
         return ""
     if answer.is_tie:  # the first line has its name
         return saving(simpler)
