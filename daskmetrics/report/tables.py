@@ -48,15 +48,7 @@ def short_tasks_table(answer: Answer) -> Table:
     """The best candidate of a few tasks, as a run ends; empty where there is one task."""
     standings = [part for part in answer.verdict.parts if len(part.tasks) == 1]
     shown = standings[:MOST_ROWS]
-    rows = [
-        {
-            "for": standing.what,
-            "best": str(standing.arm),
-            "score": score_text(standing.score, standing.stderr),
-            "guess": _guess(answer, standing),
-        }
-        for standing in shown
-    ]
+    rows = [_standing_row(answer, standing) for standing in shown]
     notes = []
     if hidden := len(standings) - len(shown):
         notes = [f"{plural(hidden, 'more task')}: daskmetrics best {answer.folder}"]
@@ -69,24 +61,13 @@ def tasks_table(answer: Answer) -> Table:
     standings = [answer.verdict.overall, *answer.verdict.parts]
     rows = []
     for standing in standings:
-        what = standing.what
-        if len(standing.tasks) > 1:
-            what = what.replace("_", " ")
         gain = "–"
         if standing.arm != default.arm:
             gain = gap_text(standing.gain)
         if _is_partial(standing, default):
             gain += " †"
-        rows.append(
-            {
-                "for": what,
-                "best": str(standing.arm),
-                "score": score_text(standing.score, standing.stderr),
-                "guess": _guess(answer, standing),
-                "gain": gain,
-                "tied": f"{len(standing.tied) - 1:,}" if standing.tied else "–",
-            }
-        )
+        tied = f"{len(standing.tied) - 1:,}" if standing.tied else "–"
+        rows.append({**_standing_row(answer, standing), "gain": gain, "tied": tied})
     notes = [
         f"Gain: over {named(answer, default.arm)}; on average too high, since the"
         " same scores chose the best.",
@@ -100,10 +81,17 @@ def tasks_table(answer: Answer) -> Table:
     return Table.of(rows, "By task", notes)
 
 
-def _guess(answer: Answer, standing: Standing) -> str:
-    weights = dict(zip(standing.tasks, standing.weights, strict=True))
-    floor = floor_of(answer.tasks, weights)
-    return "" if floor is None else score_text(floor)
+def _standing_row(answer: Answer, standing: Standing) -> dict[str, str]:
+    what = standing.what
+    if len(standing.tasks) > 1:  # a kind
+        what = what.replace("_", " ")
+    floor = floor_of(answer.tasks, dict(zip(standing.tasks, standing.weights, strict=True)))
+    return {
+        "for": what,
+        "best": str(standing.arm),
+        "score": score_text(standing.score, standing.stderr),
+        "guess": "" if floor is None else score_text(floor),
+    }
 
 
 def _is_partial(standing: Standing, default: Candidate) -> bool:
