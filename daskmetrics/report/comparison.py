@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 
 from daskmetrics.answer.answer import Standing
 from daskmetrics.answer.comparison import Agreement, ArmComparison, RunComparison
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import score_text
-from daskmetrics.domain.outcomes import Difference
 from daskmetrics.domain.recommendation import ScoreEstimate
 from daskmetrics.domain.results import Scored
 from daskmetrics.report._format import Line, apart, gap_text, partly, unpaired_note
@@ -22,49 +20,40 @@ from daskmetrics.report.status import status_lines
 def compare_tables(run: Run, other: Run, compared: RunComparison | ArmComparison) -> list[Table]:
     """Two runs, or two candidates, of which the second may be of another run."""
     if isinstance(compared, ArmComparison):
-        overall = run.verdict.overall if run is other and run.result else None
-        table = _scores_table(
-            _mean_difference(compared, run.weights, overall),
-            (run.recorded[compared.arm], other.recorded[compared.other]),
-            compared.tasks,
-            compared.tasks,
-        )
         header = ("task", str(compared.arm), str(compared.other), "difference", "")
-        relations = (gap.relation for gap in compared.tasks.values())
-        rows = [(*row, relation) for row, relation in zip(table.rows, relations, strict=True)]
-        return [replace(table, header=header, rows=rows)]
+        scores = run.recorded[compared.arm], other.recorded[compared.other]
+        rows = _score_rows(compared.tasks, scores, compared)
+        rows = [(task, *texts, compared.tasks[task].relation) for task, *texts in rows]
+        overall = run.verdict.overall if run is other and run.result else None
+        title = _mean_difference(compared, run.weights, overall)
+        return [Table(header, rows, title, unpaired_note(compared.tasks.values()))]
     shown = [answers_table({"run": run, "other": other})]
     if best := compared.best_arms:
-        shown.append(
-            _scores_table(
-                _mean_difference(best, other.weights),
-                (run.answer.best.scores, other.answer.best.scores),
-                {**run.kinds, **other.kinds},
-                best.tasks,
-            )
-        )
+        both = run.answer.best.scores, other.answer.best.scores
+        rows = _score_rows({**run.kinds, **other.kinds}, both, best)
+        title = _mean_difference(best, other.weights)
+        notes = unpaired_note(best.tasks.values())
+        shown.append(Table(("task", "run", "other", "other − run"), rows, title, notes))
     shown.append(_agreement(compared.shared, compared.left_out))
     shown.append(settings_table(compared.settings))
     return shown
 
 
-def _scores_table(
-    title: str,
-    scores: Sequence[Mapping[str, Scored | ScoreEstimate]],
+def _score_rows(
     tasks: Iterable[str],
-    gaps: Mapping[str, Difference],
-) -> Table:
+    scores: Sequence[Mapping[str, Scored | ScoreEstimate]],
+    compared: ArmComparison,
+) -> list[tuple[str, ...]]:
     """The scores of two candidates by task; those over other subsets are not subtracted."""
     rows = []
     for task in tasks:
         both = [by_task.get(task) for by_task in scores]
         texts = [score_text(score.score, score.stderr) if score else "no score" for score in both]
-        gap = gap_text(gaps.get(task))
+        gap = gap_text(compared.tasks.get(task))
         if not gap and all(both):
             gap = "other subsets"
         rows.append((task, *texts, gap))
-    notes = unpaired_note(gaps.values())
-    return Table(("task", "run", "other", "other − run"), rows, title, notes)
+    return rows
 
 
 def _mean_difference(
