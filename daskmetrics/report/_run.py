@@ -215,7 +215,7 @@ class Run(RecordedRun):
     def _repr_html_(self) -> str:
         folder = Line("folder", str(self.folder.path))
         if self.result is None:
-            return card(self.plan.name, [folder, *status_lines(self)])
+            return card(self.plan.name, [folder, *status_lines(self, None)])
         lines = [Line("state", self.state), folder, *answer_lines(self.answer)]
         return card(self.plan.name, lines)
 
@@ -306,7 +306,7 @@ class Run(RecordedRun):
         need_matplotlib()
         from daskmetrics.report.figures import Plots
 
-        return Plots(self)
+        return Plots(self, self.marked)
 
     def trade_offs(self) -> TradeOffs:
         """Scores against costs: layers, parameters, operations, and vector sizes.

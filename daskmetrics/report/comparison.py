@@ -94,8 +94,9 @@ def answers_table(runs: Mapping[str, Run]) -> Table:
     """What runs have done and recommend, one column for each run."""
     columns = []
     for run in runs.values():
-        column = {"candidates": f"{len(run.plan.arms):,}", **dict(status_lines(run))}
-        column["gain"] = gain(run.answer) if run.result else "no answer yet"
+        answer = run.answer if run.result else None
+        column = {"candidates": f"{len(run.plan.arms):,}", **dict(status_lines(run, answer))}
+        column["gain"] = gain(answer) if answer else "no answer yet"
         columns.append(column)
     labels = dict.fromkeys(chain.from_iterable(columns))
     rows = [(label, *(column.get(label, "") for column in columns)) for label in labels]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -20,6 +20,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import path_of
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.files import atomic_write
@@ -37,9 +38,6 @@ from daskmetrics.report._quantities import (
     cost_value,
     differing_costs,
 )
-
-if TYPE_CHECKING:
-    from daskmetrics.report._run import Run
 
 NAMES = {"scores", "tradeoffs", "layers", "path", "training", "telemetry"}
 SCORE = "score"  # the mean over the tasks
@@ -97,14 +95,17 @@ class Plots:
     Parameters
     ----------
     run : Run
+    marked : callable
+        Gives the arms that are marked where a quantity is drawn.
 
     Examples
     --------
     >>> run.plot.layers("prompt_entropy").set_title("Entropy")  # doctest: +SKIP
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RecordedRun, marked: MarkedBy) -> None:
         self._run = run
+        self._marked = marked
         self._quantities = Quantities(run)
 
     def layers(
@@ -151,7 +152,7 @@ class Plots:
         arms = self._quantities.arms(suites, readout)
         shown = self._shown(what, arms)
         ax = axes_for(ax)
-        layer_lines(ax, layer_points(shown, arms, self._run.marked))
+        layer_lines(ax, layer_points(shown, arms, self._marked))
         named = [shown[0].name, *(suite.model for suite in suites)]
         if readout:
             named.append(readout)
@@ -177,7 +178,7 @@ class Plots:
         suite = self._quantities.suite(model, readout)
         shown, *_ = self._shown(what, self._quantities.arms([suite], readout))
         ax = axes_for(ax)
-        heat_map(ax, shown, suite, self._run.marked(shown.name))
+        heat_map(ax, shown, suite, self._marked(shown.name))
         return ax
 
     def search(self, ax: Axes | None = None) -> Axes:
@@ -485,21 +486,21 @@ def blank(height: float) -> Figure:
 
 
 @rc_context(STYLE)
-def pictures(run: Run) -> dict[str, Figure]:
+def pictures(run: RecordedRun, marked: MarkedBy) -> dict[str, Figure]:
     """All figures with data, by the names of their files.
 
-    Maps are of the model of the best arm.
+    Maps are of the model of the best arm; ``marked`` gives the arms that are marked on them.
     """
     drawn = {}
     quantities = Quantities(run)
     if shown := quantities.shown_first():
         suite = quantities.suite()
         if len(suite.revisions) > 1:  # the map of one checkpoint is a stripe
-            drawn["scores"] = heat_maps(shown[: LINES + 1], suite, run.marked)
+            drawn["scores"] = heat_maps(shown[: LINES + 1], suite, marked)
         suites = quantities.lined_up()
         drawn["layers"] = blank(3.6)
         shown = quantities.shown_first(suites)
-        points = layer_points(shown, quantities.arms(suites), run.marked)
+        points = layer_points(shown, quantities.arms(suites), marked)
         layer_lines(drawn["layers"].subplots(), points)
         title = suite.model if len(suites) == 1 else None
         drawn["layers"].legend(loc="outside right upper", title=title)
@@ -610,7 +611,7 @@ def used_over_time(samples: Sequence[TelemetrySample], quantity: str) -> pandas.
     return used[names]
 
 
-def write_pictures(run: Run, vectors: bool) -> dict[str, Figure]:
+def write_pictures(run: RecordedRun, vectors: bool, marked: MarkedBy) -> dict[str, Figure]:
     """Write all figures as PNG, and return them by name.
 
     With ``vectors`` they are written as SVG, too.
@@ -618,7 +619,7 @@ def write_pictures(run: Run, vectors: bool) -> dict[str, Figure]:
     # delete the files of figures that the run no longer has; other files are not ours
     for name, kind in product(NAMES, KINDS):
         (run.folder.report / f"{name}.{kind}").unlink(missing_ok=True)
-    drawn = pictures(run)
+    drawn = pictures(run, marked)
     for (name, picture), kind in product(drawn.items(), KINDS[: 1 + vectors]):
         atomic_write(run.folder.report / f"{name}.{kind}", image(picture, kind))
     return drawn

@@ -71,7 +71,7 @@ def write(run: Run, vectors: bool = False) -> Path:
         if find_spec("matplotlib") is not None:
             from daskmetrics.report.figures import write_pictures
 
-            pictures = write_pictures(run, vectors)
+            pictures = write_pictures(run, vectors, run.marked)
         answer = run.result and run.answer
         summary = {"name": run.plan.name, "finished": run.finished, "answer": answer}
         atomic_write(folder / "summary.json", as_json(summary))
@@ -99,7 +99,8 @@ def page(run: Run, pictures: Collection[str]) -> str:
         digest = hashlib.sha256(script.encode()).digest()
         named.append(f"'sha256-{base64.b64encode(digest).decode()}'")
     failures = analysis.failures(run.records)
-    of_answer = tables(run.answer) if run.result else []
+    answer = run.answer if run.result else None
+    of_answer = tables(answer) if answer else []
     return template("page.html").render(
         run=run,
         best=run.result and run.best(),
@@ -108,7 +109,7 @@ def page(run: Run, pictures: Collection[str]) -> str:
         missing=sum(failure.count for failure in failures),
         failures=failures_table(failures),
         board=run.leaderboard() if run.recorded else None,
-        status=dict(status_lines(run)),
+        status=dict(status_lines(run, answer)),
         figures=drawn,
         data=data,
         scripts=scripts,

@@ -4,39 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import Cost, Leader
+from daskmetrics.answer.answer import Answer
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import RunStatus, status_of
 from daskmetrics.core.table import printable
 from daskmetrics.core.text import duration, plural, score_text
 from daskmetrics.report._format import Line, candidate, percent
 from daskmetrics.report.lines import use
 
-if TYPE_CHECKING:
-    from daskmetrics.report._run import Run
-
 OF_ALL = "of the time that all scores would take"
 
 
-def status_lines(run: Run) -> list[Line]:
-    """State, progress, cost, best candidate and time."""
+def status_lines(run: RecordedRun, answer: Answer | None) -> list[Line]:
+    """State, progress, cost, best candidate and time.
+
+    ``answer`` is None while there is none.
+    """
     status = status_of(run)
     done = progress(status, has_metrics=bool(run.config["metrics"]))
     texts = {"state": state(status.finished, status.driver), **done}
     if run.kinds:
         texts["cost"] = cost(status.cost, run.config["search"]["budget"])
         texts["best"] = leader(status.leader, len(run.means), run.plan.layer_names)
-        if run.result:
-            texts["best"] = use(run.answer)
+        if answer:
+            texts["best"] = use(answer)
     texts["time"] = time(status.seconds)
     if run.watched:
         texts["watch"] = printable(run.watched)
     return [Line(label, text) for label, text in texts.items()]
 
 
-def problem_lines(run: Run) -> list[Line]:
+def problem_lines(run: RecordedRun) -> list[Line]:
     """What is missing or doubtful, and what to do."""
     lines = [
         Line("identical", " = ".join([kept, *names])) for kept, names in run.plan.aliases.items()

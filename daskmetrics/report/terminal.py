@@ -25,7 +25,7 @@ OMITTED = ("Best of", "Decide")
 
 def status_text(run: Run) -> str:
     """How far a run is, what is missing, and its files."""
-    state, *others = status_lines(run)
+    state, *others = status_lines(run, run.answer if run.result else None)
     blocks = [[Line(run.plan.name, state.text), *others], problem_lines(run)]
     texts = ["\n".join(fact(*line) for line in lines) for lines in blocks if lines]
     return "\n\n".join([*texts, files_text(run.folder)])

@@ -40,13 +40,13 @@ DEMO = Suite("tiny-64", STEPS[:11], (0, 1, 2, 3, 4), 4)
 
 
 def test_pictures_do_not_depend_on_when_they_are_made(finished, a_run):
-    first, second = (pictures(finished) for _ in range(2))
+    first, second = (pictures(finished, finished.marked) for _ in range(2))
     for name in ("layers", "path"):
         drawn = image(first[name], "svg")
         assert drawn == image(second[name], "svg") and ET.fromstring(drawn).tag.endswith("svg")
     assert image(first["scores"]) == image(second["scores"])
     begun = a_run(decisions=1)
-    assert {"layers", "path", "training"} <= pictures(begun).keys()
+    assert {"layers", "path", "training"} <= pictures(begun, begun.marked).keys()
 
 
 def unmarked(name):

@@ -192,7 +192,7 @@ def test_a_gain_over_some_of_the_tasks_is_marked(finished):
 
 def test_an_unfinished_run_names_the_leader_and_what_is_open(a_run):
     run = a_run(decisions=20)
-    rows = dict(status_lines(run))
+    rows = dict(status_lines(run, None))
     assert "19 of 105 scores" in rows["search"] and "1 open" in rows["search"]
     assert f"the best of the {len(run.means)} scored" in rows["best"] and "50 %" in rows["cost"]
     assert best_text(run, in_short=True) == status_text(run)
