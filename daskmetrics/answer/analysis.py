@@ -15,10 +15,12 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.domain.events import AttemptFailed, Event, measured, with_results
 from daskmetrics.domain.failures import Failure, grouped
 from daskmetrics.domain.names import Arm, Cell, Checkpoint, Suite, training_order
+from daskmetrics.domain.outcomes import Estimate
 from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import Measured, Scored, Trained
+from daskmetrics.domain.scores import Scores
 
 if TYPE_CHECKING:
     import pandas
@@ -57,17 +59,18 @@ def layer_of(arm: Arm) -> Arm:
     return Arm(arm.model, arm.revision, arm.layer)
 
 
-def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
+def by_layer(
+    recorded: Scores, means: Mapping[Arm, Estimate], readout: str | None = None
+) -> dict[Arm, Arm]:
     """The scored arm that figures show for each layer.
 
     With a ``readout`` it is the arm of that readout, otherwise the layer's best. The best has the
     greatest mean score or, while none of the layer has one, the most scores.
     """
-    means = run.means
     nothing = (-math.inf, 0.0)
     worth = {
         arm: (means.get(arm, nothing)[0], len(by_task))
-        for arm, by_task in run.recorded.items()
+        for arm, by_task in recorded.items()
         if readout in (None, arm.readout)
     }
     best_first = sorted(worth, key=worth.__getitem__, reverse=True)  # also of equal ones the first
@@ -84,7 +87,8 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
     """
     import pandas
 
-    at_layer = {layer: run.recorded[arm] for layer, arm in by_layer(run).items()}
+    best_arms = by_layer(run.recorded, run.means)
+    at_layer = {layer: run.recorded[arm] for layer, arm in best_arms.items()}
     rows = []
     for name, values in metrics(run.records).items():
         for task, kind in run.kinds.items():
@@ -109,7 +113,7 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
     return sums.loc[closest_first]
 
 
-def leader(means: Mapping[Arm, tuple[float, float]]) -> Leader | None:
+def leader(means: Mapping[Arm, Estimate]) -> Leader | None:
     """The arm with the greatest mean score so far; None if none was scored on every task."""
     if not means:
         return None
@@ -117,12 +121,12 @@ def leader(means: Mapping[Arm, tuple[float, float]]) -> Leader | None:
     return Leader(arm, *means[arm])
 
 
-def metrics(records: Iterable[Record]) -> dict[str, dict[Arm, tuple[float, float]]]:
+def metrics(records: Iterable[Record]) -> dict[str, dict[Arm, Estimate]]:
     """Metric values with standard errors, by metric and arm.
 
     Undefined values are left out; an unknown error is NaN. The arms are of the default readout.
     """
-    by_metric: dict[str, dict[Arm, tuple[float, float]]] = {}
+    by_metric: dict[str, dict[Arm, Estimate]] = {}
     for record, result in measured(records):
         for layer, *row in zip(result.layers, result.values, result.stderr, strict=True):
             arm = Arm.parse(f"{record.name}/{layer}")

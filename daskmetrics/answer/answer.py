@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from daskmetrics.answer import ties
-from daskmetrics.answer.analysis import Cost, cost_of, failures
+from daskmetrics.answer.analysis import ALL_TASKS, Cost, cost_of, failures
 from daskmetrics.answer.evidence import Evidence
 from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.answer.ties import EQUAL, LEVEL
@@ -25,14 +25,12 @@ from daskmetrics.domain.outcomes import (
     PAIR,
     WITHIN_ERROR,
     Difference,
+    Estimate,
     mean_difference,
 )
-from daskmetrics.domain.plan import Floor, Plan, TaskInfo
+from daskmetrics.domain.plan import Floor, TaskInfo
 from daskmetrics.domain.recommendation import ArmSummary, ScoreEstimate
 from daskmetrics.domain.scores import Scores
-
-OVERALL = "all tasks"
-
 
 Sureness = Literal["clear", "probable", "a tie"]
 WORTH = 0.01  #: share of the score that a simpler arm may lose at most to be offered
@@ -70,13 +68,10 @@ class CheaperArm:
 
 
 def simpler_arms(
-    tested: ties.TestedArms,
-    simplicity: Callable[[Arm], Any],
-    cost: Callable[[Arm], ArmCost],
+    tested: ties.TestedArms, equal: Iterable[Arm], cost: Callable[[Arm], ArmCost]
 ) -> tuple[CheaperArm, ...]:
-    """The arms within the error of the best that are simpler than it, simplest first."""
-    best = tested.arms[tested.best]
-    equal = sorted((tested.arms[i] for i in tested.equal), key=simplicity)
+    """Those of the equal arms, simplest first, that are simpler than the best."""
+    best = tested.best_arm
     simpler = []
     for arm in takewhile(lambda arm: arm != best, equal):
         i = tested.arms.index(arm)
@@ -189,10 +184,10 @@ class ModelStanding:
 
     model: str
     best: Arm | None
-    score: tuple[float, float] | None  # mean raw score and standard error
+    score: Estimate | None  # mean raw score and standard error
     last: Arm  # the last of the run's layers of the last checkpoint
     is_last: bool  # whether that is the last layer of the model, alone
-    last_score: tuple[float, float] | None
+    last_score: Estimate | None
     # of the best over the last layer, if that was scored on all tasks; over those of the best
     gain: Difference | None
     behind: Difference | None  # the same of the best arm over all models
@@ -254,7 +249,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
     """How the arms compare over all tasks, by kind, by task and by model."""
     plan = evidence.plan
     best = evidence.recommendation
-    what = OVERALL
+    what = ALL_TASKS
     if len(plan.weights) < len(plan.tasks):
         what = "the objective"
     overall = _standing(evidence, what, tuple(plan.weights), LEVEL, best.arm)
@@ -307,9 +302,7 @@ def _standing(
     tested = None
     if overall_best or recommendation.confirmed:  # else the search believes in none of those
         tested = ties.tested(evidence.compared, shares, level, chosen)
-    best = chosen or recommendation.arm
-    if tested:
-        best = tested.arms[tested.best]
+    best = tested.best_arm if tested else chosen or recommendation.arm
     gain = evidence.gain(best, recommendation.default.arm, tasks)
     over_best = None
     if overall_best:
@@ -319,7 +312,7 @@ def _standing(
     if tested is None:  # known from the model alone
         return standing
     means = tested.means
-    equal = sorted((tested.arms[i] for i in tested.equal), key=evidence.simplicity)
+    equal = sorted(tested.equal_arms, key=evidence.simplicity)
     next_best = lead = None
     others = [i for i in range(len(tested.arms)) if i != tested.best]
     if others:
@@ -336,7 +329,7 @@ def _standing(
         worse=tuple(sorted(worse, key=evidence.simplicity)),
         next=next_best,
         lead=lead,
-        simpler=simpler_arms(tested, evidence.simplicity, evidence.cost),
+        simpler=simpler_arms(tested, equal, evidence.cost),
         critical=tested.critical,
     )
 
@@ -385,7 +378,7 @@ class RankedArm:
     """
 
     arm: Arm
-    scores: Mapping[str, tuple[float, float]]
+    scores: Mapping[str, Estimate]
     rank: int | None = None
     mean: float | None = None
     stderr: float | None = None
@@ -419,12 +412,8 @@ def ranked_arms(
         scores = {
             task: (by_task[task].score, by_task[task].stderr) for task in weights if task in by_task
         }
-        row = RankedArm(arm, scores)
-        if arm in means:
-            mean, stderr = means[arm]
-            is_tied = arm in (tied or ())
-            row = replace(row, rank=rank, mean=mean, stderr=stderr, tied=is_tied)
-        ranked.append(row)
+        place = (rank, *means[arm], arm in (tied or ())) if arm in means else ()
+        ranked.append(RankedArm(arm, scores, *place))
     return tuple(ranked)
 
 
@@ -604,9 +593,12 @@ def answer_of(evidence: Evidence) -> Answer:
     best, default = recommendation.best, recommendation.default
     verdict = verdict_of(evidence)
     overall = verdict.overall
-    relation = ""
+    relation = encoded_by = ""
     if overall.gain:
         relation = overall.relation(verdict.default, overall.gain)
+    if encoder := plan.protocols.get(best.arm.model, {}).get("encoder"):
+        layer = plan.by_model[best.arm.model].layer_name(best.arm.layer)
+        encoded_by = f"layer {layer} of {encoder}"
     return Answer(
         name=plan.name,
         folder=evidence.folder,
@@ -637,18 +629,11 @@ def answer_of(evidence: Evidence) -> Answer:
         failures=failures(evidence.records),
         warnings=plan.warnings,
         layer_names=plan.layer_names,
-        encoded_by=_encoded_by(plan, best.arm),
+        encoded_by=encoded_by,
     )
 
 
-def _encoded_by(plan: Plan, arm: Arm) -> str:
-    encoder = plan.protocols.get(arm.model, {}).get("encoder")
-    if encoder is None:
-        return ""
-    return f"layer {plan.by_model[arm.model].layer_name(arm.layer)} of {encoder}"
-
-
-def _candidate(means: Mapping[Arm, tuple[float, float]], arm: ArmSummary) -> Candidate:
+def _candidate(means: Mapping[Arm, Estimate], arm: ArmSummary) -> Candidate:
     score, stderr = means.get(arm.arm, (None, None))
     return Candidate(arm.arm, score, stderr, arm.scores)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
@@ -36,6 +36,12 @@ class ArmComparison:
     difference: Difference | None
     tasks: Mapping[str, Difference]
 
+    @classmethod
+    def of(
+        cls, arm: Arm, other: Arm, tasks: Mapping[str, Difference], weights: Mapping[str, float]
+    ) -> ArmComparison:
+        return cls(arm, other, mean_difference(tasks, weights), tasks)
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -59,22 +65,6 @@ class RunComparison:
     settings: Mapping[str, Sequence[object]]
 
 
-def compare_arms(
-    run: RecordedRun,
-    arm: Arm,
-    other: Arm,
-    elsewhere: RecordedRun | None = None,
-    left_out: Collection[str] = (),
-) -> ArmComparison:
-    """Compare an arm with another one, which may be of a run ``elsewhere``.
-
-    The weights are those of `run`.
-    """
-    differences = run.differences(arm, other, elsewhere)
-    tasks = {task: gap for task, gap in differences.items() if task not in left_out}
-    return ArmComparison(arm, other, mean_difference(tasks, run.weights), tasks)
-
-
 def compare_named(
     run: RecordedRun, name: str, other_name: str, elsewhere: RecordedRun | None = None
 ) -> ArmComparison:
@@ -89,7 +79,8 @@ def compare_named(
     """
     arm = arm_named(name, run.recorded, "scored candidate")
     other = arm_named(other_name, (elsewhere or run).recorded, "scored candidate")
-    compared = compare_arms(run, arm, other, elsewhere)
+    gaps = run.differences(arm, other, elsewhere)
+    compared = ArmComparison.of(arm, other, gaps, run.weights)
     if not compared.tasks:
         raise DataError(
             f"{arm} and {other} have no scored task in common. Score both with search.policy=sweep."
@@ -98,11 +89,17 @@ def compare_named(
 
 
 def compare_runs(run: RecordedRun, other: RecordedRun) -> RunComparison:
-    """Compare a run with another one."""
+    """Compare two runs, and their best arms on the tasks with the same subsets."""
     shared, left_out = _agreement(run.recorded, other.recorded)
     best_arms = None
-    if run.result and other.result:
-        best_arms = compare_best(run, other)
+    if run.recommendation and other.recommendation:
+        arm, other_arm = run.recommendation.arm, other.recommendation.arm
+        mine, theirs = run.recorded.get(arm, {}), other.recorded.get(other_arm, {})
+        common = mine.keys() & theirs
+        unlike = {task for task in common if _selection(mine[task]) != _selection(theirs[task])}
+        gaps = other.differences(other_arm, arm, run)
+        alike = {task: gap for task, gap in gaps.items() if task not in unlike}
+        best_arms = ArmComparison.of(other_arm, arm, alike, other.weights)
     return RunComparison(
         runs={"run": status_of(run), "other": status_of(other)},
         best_arms=best_arms,
@@ -110,16 +107,6 @@ def compare_runs(run: RecordedRun, other: RecordedRun) -> RunComparison:
         left_out=left_out,
         settings=different_settings(run, other),
     )
-
-
-def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
-    """Compare the best arms of two runs, on tasks with the same subsets."""
-    arm = run.finished_search().recommendation.arm
-    other_arm = other.finished_search().recommendation.arm
-    mine, theirs = run.recorded.get(arm, {}), other.recorded.get(other_arm, {})
-    common = mine.keys() & theirs
-    unlike = [task for task in common if _selection(mine[task]) != _selection(theirs[task])]
-    return compare_arms(other, other_arm, arm, run, unlike)
 
 
 def _agreement(scores_of_run: Scores, scores_of_other: Scores) -> tuple[Agreement, list[str]]:

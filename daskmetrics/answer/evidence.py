@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from daskmetrics.answer.sizes import ArmCost, ModelSize
+from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.domain.events import SearchEnded
 from daskmetrics.domain.names import Arm, training_order
-from daskmetrics.domain.outcomes import Difference
+from daskmetrics.domain.outcomes import Difference, Estimate
 from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.readouts import Readout
 from daskmetrics.domain.recommendation import Recommendation
@@ -33,8 +33,10 @@ class Evidence:
     recorded, compared, fresh : Scores
         All scores, those of the arms that the plan asks about, and those of the finalists on items
         kept back.
-    sizes : mapping
-        What is known of the size and speed of every model.
+    means : mapping
+        Mean score and error of each arm with all scores of the objective.
+    cost : callable
+        What a text costs with an arm.
     """
 
     plan: Plan
@@ -44,11 +46,8 @@ class Evidence:
     recorded: Scores
     compared: Scores
     fresh: Scores
-    sizes: Mapping[str, ModelSize]
-
-    def cost(self, arm: Arm) -> ArmCost:
-        """What a text costs with an arm."""
-        return self.sizes[arm.model].cost(arm)
+    means: Mapping[Arm, Estimate]
+    cost: Callable[[Arm], ArmCost]
 
     @property
     def recommendation(self) -> Recommendation:
@@ -60,11 +59,6 @@ class Evidence:
         checkpoints = self.plan.measured(self.records)
         measured = (arm for arm in self.plan.arms if arm.checkpoint in checkpoints)
         return (*measured, *self.compared)
-
-    @cached_property
-    def means(self) -> Mapping[Arm, tuple[float, float]]:
-        """Mean score and error of each arm with all scores of the objective."""
-        return self.compared.means(self.plan.weights)
 
     def shares(self, tasks: Iterable[str]) -> dict[str, float]:
         """Weights of tasks in means over them, with the sum 1."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.bandit import Outcome, Problem, problem_of
+from daskmetrics.bandit import Outcome, Pick, Problem, problem_of
 from daskmetrics.bandit.model import IncrementalPosterior, Posterior, first_max
 from daskmetrics.bandit.problem import with_checkpoints
 from daskmetrics.bandit.recommend import confidence
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.domain import events
 from daskmetrics.domain.names import Arm, Cell
-from daskmetrics.domain.outcomes import Difference, mean_score
+from daskmetrics.domain.outcomes import Difference, Estimate, mean_score
+from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import Scored
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class RunPosterior:
     leader: int  # index of the recommended arm or, while there is none, of the greatest mean
 
     @property
-    def estimates(self) -> dict[Arm, tuple[float, float]]:
+    def estimates(self) -> dict[Arm, Estimate]:
         """Mean and standard deviation of every arm."""
         mean = self.posterior.mean.tolist()
         sd = self.posterior.value_sd.tolist()
@@ -90,14 +91,19 @@ def posterior_of(run: RecordedRun) -> RunPosterior:
     Raises
     ------
     DataError
-        If the search has no score yet.
+        If the run has no tasks, no measured checkpoint, or no score yet.
     """
-    problem = _problem(run)
+    plan = run.plan
+    suites = with_checkpoints(plan.suites, plan.measured(run.records))
+    if not suites or not plan.tasks:
+        missing = "no tasks" if suites else "no measured checkpoint yet"
+        raise DataError(f"The run in '{run.folder.path}' has {missing}.")
+    problem = problem_of(suites, plan.tasks)
     # while a search goes on, the order is that of its decisions
     picks = run.picks
     if run.result:
         picks = tuple(picks[index] for index in run.result.order)
-    earlier, outcomes = _outcomes(run)
+    earlier, outcomes = _outcomes(run.records, run.picks)
     decided = [pick.cell for pick in picks if pick.cell in outcomes]
     finished = problem.observe((cell, outcomes[cell]) for cell in (*earlier, *decided))
     if not len(finished.scores):
@@ -112,24 +118,15 @@ def posterior_of(run: RecordedRun) -> RunPosterior:
     return RunPosterior(problem, posterior, leader)
 
 
-def _problem(run: RecordedRun) -> Problem:
-    plan = run.plan
-    suites = with_checkpoints(plan.suites, plan.measured(run.records))
-    if not suites or not plan.tasks:
-        missing = "no measured checkpoint yet"
-        if suites:
-            missing = "no tasks"
-        raise DataError(f"The run in '{run.folder.path}' has {missing}.")
-    return problem_of(suites, plan.tasks)
-
-
-def _outcomes(run: RecordedRun) -> tuple[list[Cell], dict[Cell, Outcome]]:
+def _outcomes(
+    records: Iterable[Record], picks: Iterable[Pick]
+) -> tuple[list[Cell], dict[Cell, Outcome]]:
     """The cells of earlier searches, and the outcomes of all."""
     outcomes = {
         Cell.parse(record.name): Outcome(score.score, score.stderr)
-        for record, score in events.scored(run.records)
+        for record, score in events.scored(records)
     }
-    picked = {pick.cell for pick in run.picks}
+    picked = {pick.cell for pick in picks}
     return [cell for cell in outcomes if cell not in picked], outcomes
 
 
@@ -168,7 +165,7 @@ def path_of(run: RecordedRun) -> pandas.DataFrame:
     losses = {}
     if posterior := known_posterior(run):
         expected = posterior.estimates
-        losses = _expected_losses(run, posterior.problem)
+        losses = _expected_losses(posterior.problem, run.records, run.picks, run.plan.seed)
     weights = run.weights
     points = []
     spent = 0.0
@@ -202,19 +199,21 @@ def path_of(run: RecordedRun) -> pandas.DataFrame:
     return path
 
 
-def _expected_losses(run: RecordedRun, problem: Problem) -> dict[int, float]:
+def _expected_losses(
+    problem: Problem, records: Iterable[Record], picks: Sequence[Pick], seed: int
+) -> dict[int, float]:
     """By how much the best arm was expected to exceed the leader, after some of the decisions."""
     growing = IncrementalPosterior(problem)
     usable = np.ones(len(problem.arms), dtype=bool)
-    earlier, outcomes = _outcomes(run)
+    earlier, outcomes = _outcomes(records, picks)
     history = [(cell, outcomes[cell]) for cell in earlier]
-    shown = {*np.linspace(1, len(run.picks), LOSSES).astype(int).tolist()}
+    shown = {*np.linspace(1, len(picks), LOSSES).astype(int).tolist()}
     losses = {}
-    for number, pick in enumerate(run.picks, 1):
+    for number, pick in enumerate(picks, 1):
         if pick.cell in outcomes:
             history.append((pick.cell, outcomes[pick.cell]))
         if history and number in shown:
             posterior = growing.posterior(problem.observe(history))
             leader = first_max(posterior.mean)
-            losses[number] = confidence(posterior, leader, run.plan.seed, usable).loss
+            losses[number] = confidence(posterior, leader, seed, usable).loss
     return losses

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskmetrics.answer.evidence import Evidence
-from daskmetrics.answer.sizes import ModelSize, sizes_of
+from daskmetrics.answer.sizes import ArmCost, ModelSize, sizes_of
 from daskmetrics.bandit import Pick
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import NOTICE, RunFolder
@@ -29,7 +29,7 @@ from daskmetrics.domain.events import (
     standing,
 )
 from daskmetrics.domain.names import Arm, step_of, training_order
-from daskmetrics.domain.outcomes import Difference
+from daskmetrics.domain.outcomes import Difference, Estimate
 from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.record import Record
@@ -130,7 +130,7 @@ class RecordedRun:
         return Scores({arm: scores.get(arm, {}) for arm in finalists}, scores.tasks)
 
     @property
-    def means(self) -> dict[Arm, tuple[float, float]]:
+    def means(self) -> dict[Arm, Estimate]:
         """Mean raw score and error of each completely scored arm.
 
         They are over the tasks of the objective; means over fewer tasks are not comparable.
@@ -251,16 +251,19 @@ class RecordedRun:
         """
         return _dataset(self.tree, self.models, "scores", "task")
 
-    @property
-    def cells_open(self) -> int:
-        """Cells of the latest search that have no result yet."""
-        answered = {record.name for record in self.records if record.kind == "score"}
-        return sum(str(pick.cell) not in answered for pick in self.picks)
-
     @cached_property
     def sizes(self) -> Mapping[str, ModelSize]:
         """What is known of the size and speed of every model, by name."""
         return sizes_of(self.plan, self.recorded, self.entries)
+
+    def cost_of(self, arm: Arm) -> ArmCost:
+        """What a text costs with an arm; see `ArmCost`.
+
+        Examples
+        --------
+        >>> run.cost_of(run.best().arm).parameters  # doctest: +SKIP
+        """
+        return self.sizes[arm.model].cost(arm)
 
     @property
     def evidence(self) -> Evidence:
@@ -273,7 +276,8 @@ class RecordedRun:
             recorded=self.recorded,
             compared=self.compared,
             fresh=self.fresh,
-            sizes=self.sizes,
+            means=self.means,
+            cost=self.cost_of,
         )
 
     def finished_search(self) -> SearchEnded:

@@ -57,6 +57,7 @@ def status_of(run: RecordedRun) -> RunStatus:
     counts: dict[str, dict[str, int]] = {}
     for (kind, status), count in run.counts.items():
         counts.setdefault(kind, {})[status] = count
+    answered = {record.name for record in run.records if record.kind == "score"}
     best = run.recommendation
     if best:
         cost = analysis.cost_of(best)
@@ -73,7 +74,7 @@ def status_of(run: RecordedRun) -> RunStatus:
         cells={
             "planned": run.plan.cells,
             "scored": run.compared.size,
-            "open": run.cells_open,
+            "open": sum(str(pick.cell) not in answered for pick in run.picks),
         },
         leader=analysis.leader(run.means),
         best=best.arm if best else None,

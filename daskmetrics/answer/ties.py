@@ -79,8 +79,13 @@ class MeanScores:
         arms = np.arange(len(self.mean))
         # the bound rejects what is clearly worse, so that fewer pairs are drawn
         if len(arms) > FEW:
-            behind = self._ahead.max(axis=1)
-            arms = np.flatnonzero(behind <= self._most_critical(level))
+            from scipy.special import stdtrit
+
+            # an upper bound of `_critical` of all arms, by Bonferroni
+            pairs = len(arms) * (len(arms) - 1)
+            freedom = min(float(self.freedom.min()), LARGE)
+            bound = -float(stdtrit(freedom, level / pairs))
+            arms = np.flatnonzero(self._ahead.max(axis=1) <= bound)
         while True:
             critical = self._critical(arms, level)
             among_these = np.ix_(arms, arms)
@@ -115,20 +120,17 @@ class MeanScores:
             greatest = np.maximum(greatest, gaps.max(axis=1, initial=0.0))
         return float(np.quantile(greatest, 1 - level, method="higher"))
 
-    def _most_critical(self, level: float) -> float:
-        """An upper bound of `_critical` of all arms, by Bonferroni."""
-        from scipy.special import stdtrit
-
-        arms = len(self.mean)
-        pairs = max(1, arms * (arms - 1))
-        freedom = min(float(self.freedom.min()), LARGE)
-        return -float(stdtrit(freedom, level / pairs))
-
     @cached_property
     def _draws(self) -> Singles:
         """Errors drawn from their joint normal distribution (DRAWS, A)."""
-        root = _root(self.covariance.sum(axis=0)).astype(np.float32)
-        return _normal(len(self.mean)) @ root.T
+        covariance = self.covariance.sum(axis=0)
+        scale = float(np.diag(covariance).max(initial=0.0))
+        root: Floats = np.zeros_like(covariance)
+        if scale:
+            # equal arms make it singular, so a negligible variance is added
+            negligible = 1e-10 * scale * np.eye(len(covariance))
+            root = np.linalg.cholesky(covariance + negligible)
+        return _normal(len(self.mean)) @ root.astype(np.float32).T
 
     @cached_property
     def _variance(self) -> Floats:
@@ -187,18 +189,6 @@ def _estimated(rng: np.random.Generator, freedom: Floats) -> Singles:
     return np.asarray(np.maximum(root, 1e-2) ** 1.5)
 
 
-def _root(covariance: Floats) -> Floats:
-    """A Cholesky factor, also of equal arms.
-
-    These make a covariance singular, so a negligible variance is added.
-    """
-    scale = float(np.diag(covariance).max(initial=0.0))
-    if scale <= 0:
-        return np.zeros_like(covariance)
-    negligible = 1e-10 * scale * np.eye(len(covariance))
-    return np.asarray(np.linalg.cholesky(covariance + negligible))
-
-
 @dataclass(frozen=True, eq=False)
 class TestedArms:
     """Arms scored on all tasks, and those tied with the best.
@@ -217,10 +207,17 @@ class TestedArms:
     as_good: frozenset[Arm]
 
     @property
+    def best_arm(self) -> Arm:
+        return self.arms[self.best]
+
+    @property
+    def equal_arms(self) -> list[Arm]:
+        return [self.arms[i] for i in self.equal]
+
+    @property
     def tied(self) -> set[Arm]:
         """All arms within the error of the best."""
-        equal = {self.arms[i] for i in self.equal}
-        return equal | self.as_good
+        return {*self.equal_arms, *self.as_good}
 
 
 def tested(

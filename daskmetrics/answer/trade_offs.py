@@ -86,15 +86,11 @@ def trade_offs_of(run: RecordedRun) -> TradeOffs:
             f"No candidate of the run in '{run.folder.path}' was scored on all {len(weights)} tasks"
             f" of the objective, so there is nothing to compare. {run.remedy}"
         )
-    sizes = run.sizes
-    arms = []
-    for arm, (score, stderr) in means.items():
-        cost = sizes[arm.model].cost(arm)
-        arms.append(TradeOff(arm, score, stderr, cost))
+    arms = [TradeOff(arm, *estimate, run.cost_of(arm)) for arm, estimate in means.items()]
     front = _front(arms)
     with_gains = front[:1]
     for cheaper, row in pairwise(front):
         gain = run.recorded.gain(row.arm, cheaper.arm, weights)
         with_gains.append(replace(row, gain=gain))
-    used_sizes = {arm.model: sizes[arm.model] for arm in means}
+    used_sizes = {arm.model: run.sizes[arm.model] for arm in means}
     return TradeOffs(tuple(arms), tuple(with_gains), used_sizes, tuple(weights))

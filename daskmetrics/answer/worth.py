@@ -13,6 +13,7 @@ from daskmetrics.domain.names import Arm
 from daskmetrics.domain.outcomes import (
     FRESH_SHARE,
     Difference,
+    Estimate,
     mean_difference,
     mean_of_pairs,
 )
@@ -132,8 +133,8 @@ class Finalist:
     """
 
     arm: Arm
-    searched: tuple[float, float] | None
-    fresh: tuple[float, float]
+    searched: Estimate | None
+    fresh: Estimate
     lead: Difference | None
 
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import click
 
 from daskmetrics.cli._common import RUN, Output, answering, end_as_by_ctrl_c, example, note
 from daskmetrics.core.text import plural
-
-if TYPE_CHECKING:
-    from daskmetrics.planning.doctor import Finding
 
 MOST = 100  # larger exit codes have other meanings in shells
 MARKS = {"ok": "OK", "warning": "WARN", "failure": "FAIL"}
@@ -60,15 +55,13 @@ def doctor(subject: str, worker: int | None) -> Output:
         f"{len(findings)} checks: {counts['failure']} failed, {counts['warning']} warned,"
         f" {len(findings) - counts.total()} do not apply, {len(passed)} passed: {', '.join(passed)}."
     )
+    lines = []
+    for name, finding in shown.items():
+        lines.append(f"{MARKS[finding.severity]:<5} {name:<20} {finding.message}")
+        if finding.remedy:
+            lines.append(f"{'':27}-> {finding.remedy}")
     return Output(
         lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
-        [*_lines(shown), summary],
+        [*lines, summary],
         min(MOST, counts["failure"]),
     )
-
-
-def _lines(findings: Mapping[str, Finding]) -> Iterator[str]:
-    for name, finding in findings.items():
-        yield f"{MARKS[finding.severity]:<5} {name:<20} {finding.message}"
-        if finding.remedy:
-            yield f"{'':27}-> {finding.remedy}"

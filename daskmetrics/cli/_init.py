@@ -99,6 +99,7 @@ def init(
 
     What is not given by an option is asked for. Nothing is started or downloaded.
     """
+    from daskmetrics.checkpoints.locations import is_hub_id
 
     def ask(question: str, default: str) -> str:
         if yes:
@@ -107,7 +108,13 @@ def init(
 
     sources = model or (ask("Model: a folder, or a hub id such as EleutherAI/pythia-14m", ""),)
     for source in sources:
-        _require(source)
+        if not source:
+            raise ConfigError("No model: name its folder or hub id with --model.")
+        if not expanded(source).is_dir() and not is_hub_id(source):
+            raise ConfigError(
+                f"--model '{source}' is neither a folder nor a hub id such as gpt2 or"
+                " EleutherAI/pythia-14m."
+            )
     names = _tasks(ask, data, {"text": text, "label": label}, tasks)
     output = output or Path(ask("File to write", f"{_absolute(sources[0]).name}.yaml"))
     _write(output, starter(output, sources, names), force)
@@ -183,15 +190,3 @@ def starter(path: Path, sources: Sequence[str], tasks: Sequence[str]) -> str:
 def _absolute(source: str) -> Path:
     """The path of a source; a link keeps its own name."""
     return Path(os.path.abspath(expanded(source)))  # noqa: PTH100
-
-
-def _require(source: str) -> None:
-    from daskmetrics.checkpoints.locations import is_hub_id
-
-    if not source:
-        raise ConfigError("No model: name its folder or hub id with --model.")
-    if not expanded(source).is_dir() and not is_hub_id(source):
-        raise ConfigError(
-            f"--model '{source}' is neither a folder nor a hub id such as gpt2 or"
-            " EleutherAI/pythia-14m."
-        )

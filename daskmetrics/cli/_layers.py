@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -99,18 +100,12 @@ def layers(
     checkpoints: str | None,
     items: str,
     data: str | None,
-    text: str | None,
-    item: str | None,
-    label: str | None,
-    group: str | None,
-    score: str | None,
     task: tuple[str, ...],
-    layers: str | list[int],
     readouts: tuple[tuple[str, list[int | str]], ...],
     columns: tuple[tuple[str, str], ...],
-    seed: int,
     within: float | None,
     save: Path | None,
+    **options: Any,
 ) -> Output:
     """Score every layer of each MODEL on your own data, on this machine.
 
@@ -152,18 +147,10 @@ def layers(
         board = daskmetrics.layers(
             given,
             list(task) or data,
-            text,
-            label,
-            item=item,
-            group=group,
-            score=score,
-            layers=layers,
             columns=dict(columns),
             readouts=parts,
-            seed=seed,
+            **options,
         )
-    scored = board.found
-    assert scored
     hint = "To save the best for sentence-transformers, add: --save my-encoder"
     if not model:
         hint = ""
@@ -175,7 +162,7 @@ def layers(
         rows = board.to_frame().to_json(orient="records", double_precision=15)
         tasks = [
             {"name": task.name, "main_score": task.main_score, "floor": task.floor}
-            for task in scored.tasks
+            for task in board.tasks
         ]
         return {
             "layers": json.loads(rows),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,8 +12,6 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
-    from daskmetrics.config import Cluster
-    from daskmetrics.metrics import Metric
     from daskmetrics.tasks import Task
 
 
@@ -48,19 +45,17 @@ def metrics() -> Output:
         for metric in members:
             row = {field: getattr(metric, field) for field in fields}
             rows.append({"family": family, **row, "parameters": map(str, metric.parameters)})
-            lines += _metric_lines(metric)
+            lines += [
+                f"  {metric.name}  ({metric.units}, of {metric.takes})  {metric.description}",
+                f"      {metric.formula}",
+                f"      source: {metric.source}",
+            ]
+            if metric.cost:
+                lines.append(f"      cost: {metric.cost}")
+            if metric.parameters:
+                lines.append(f"      parameters: {', '.join(map(str, metric.parameters))}")
         lines.append("")
     return Output(lambda: {"metrics": rows}, ["\n".join([*lines, ABOUT_METRICS])])
-
-
-def _metric_lines(metric: Metric) -> list[str]:
-    about = [metric.formula, f"source: {metric.source}"]
-    if metric.cost:
-        about.append(f"cost: {metric.cost}")
-    if metric.parameters:
-        about.append(f"parameters: {', '.join(map(str, metric.parameters))}")
-    first = f"  {metric.name}  ({metric.units}, of {metric.takes})  {metric.description}"
-    return [first, *(f"      {text}" for text in about)]
 
 
 @list_.command(
@@ -84,24 +79,20 @@ def tasks(names: tuple[str, ...]) -> Output:
             "Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; see them with: "
             "daskmetrics list tasks NAME ..."
         )
+    rows = []
+    for task in listed:
+        subsets = "+".join(task["subsets"])
+        if len(task["subsets"]) > MOST_SUBSETS:
+            subsets = f"{'+'.join(task['subsets'][:3])}+{len(task['subsets']) - 3} more"
+        about, data = "about ", "not downloaded"
+        if task["is_local"]:
+            about, data = "", "local"
+        texts = f"{about}{task['texts']:,}" if task["texts"] else ""
+        splits = "+".join(task["splits"])
+        what = (task["name"], task["kind"], subsets, splits)
+        rows.append((*what, task["score"], texts, data, task["description"]))
     header = ("task", "kind", "subsets", "split", "score", "texts", "data", "question")
-    return Output(
-        lambda: {"tasks": listed}, [Table(header, list(map(_task_row, listed)), notes=notes)]
-    )
-
-
-def _task_row(task: Mapping[str, Any]) -> tuple[str, ...]:
-    subsets = "+".join(task["subsets"])
-    if len(task["subsets"]) > MOST_SUBSETS:
-        subsets = f"{'+'.join(task['subsets'][:3])}+{len(task['subsets']) - 3} more"
-    about, data = "about ", "not downloaded"
-    if task["is_local"]:
-        about, data = "", "local"
-    texts = f"{about}{task['texts']:,}" if task["texts"] else ""
-    return (
-        *(task["name"], task["kind"], subsets, "+".join(task["splits"])),
-        *(task["score"], texts, data, task["description"]),
-    )
+    return Output(lambda: {"tasks": listed}, [Table(header, rows, notes=notes)])
 
 
 def _listed(task: Task) -> dict[str, Any]:
@@ -157,15 +148,12 @@ def profiles() -> None:
     for path in sorted(folder.glob("*.yaml")):
         profile = config.cluster(str(path))
         partition = profile.partition or ""
-        rows.append((path.stem, profile.kind, str(profile.workers), _resources(profile), partition))
+        resources = [plural(profile.threads, "CPU")]
+        if profile.kind == "slurm" and profile.gpus_per_job:
+            resources.insert(0, f"1 {profile.gpu_type or 'GPU'}")
+        if profile.memory:
+            resources.append(profile.memory)
+        of_each = ", ".join(resources)
+        rows.append((path.stem, profile.kind, str(profile.workers), of_each, partition))
     say(Table(("profile", "kind", "workers", "resources of each", "partition"), rows))
     say(f"These files are in {folder}. You can also use your own file: --cluster FILE.")
-
-
-def _resources(profile: Cluster) -> str:
-    resources = [plural(profile.threads, "CPU")]
-    if profile.kind == "slurm" and profile.gpus_per_job:
-        resources.insert(0, f"1 {profile.gpu_type or 'GPU'}")
-    if profile.memory:
-        resources.append(profile.memory)
-    return ", ".join(resources)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +85,7 @@ def map_(**options: Any) -> None:
     out of memory is found by halving its batch; the other items run again. The exit code is 3 if
     items failed. `runs verify` checks the results.
     """
-    from daskmetrics.execution.map.result_table import check_output, summary_text
+    from daskmetrics.execution.map.result_table import check_output, summary_text, write
 
     ignore_input()
     given = SimpleNamespace(**options)
@@ -101,7 +100,10 @@ def map_(**options: Any) -> None:
     with exit_when_recorded() as ends, ExitStack() as cluster:
         results, died = _run(spec, given, folder, profile, pins, cluster)
         try:
-            written = _write(results, given.output)
+            written = None
+            if given.output:
+                with noted_warnings():
+                    written = write(results, given.output)
             if len(results) == len(spec.items):
                 ends(0 if all(result.ok for result in results) else SOME_FAILED)
         finally:
@@ -109,15 +111,6 @@ def map_(**options: Any) -> None:
         if written:
             say(f"Results: {written}")
         say(f"Journal: {folder.journal}")
-
-
-def _write(results: Sequence[ItemResult], output: Path | None) -> object:
-    from daskmetrics.execution.map.result_table import write
-
-    if output is None:
-        return None
-    with noted_warnings():
-        return write(results, output)
 
 
 def _spec(given: SimpleNamespace) -> MapSpec:
@@ -242,22 +235,17 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
     name = folder.path.resolve().name
     with connect(profile, name, display.say, on_start=display.message) as client:
         if pins:
-            pinned = pin_workers(client, pins)
-            display.say("\n".join(_pinned(*worker) for worker in pinned.items()))
+            lines = []
+            for worker, pinned in pin_workers(client, pins).items():
+                devices = [
+                    f"{kind} {' '.join(pinned[kind]) or 'none'}"
+                    for kind in ("cpus", "gpus")
+                    if pinned[kind] is not None
+                ]
+                lines.append(f"Worker {worker}: {pinned['problem'] or ', '.join(devices)}")
+            display.say("\n".join(lines))
         with admitting(client, profile, folder.scheduler):
             yield client
-
-
-def _pinned(worker: str, pinned: Mapping[str, Any]) -> str:
-    """The CPUs and GPUs that a worker has for itself, or why it has none."""
-    if pinned["problem"]:
-        return f"Worker {worker}: {pinned['problem']}"
-    devices = [
-        f"{kind} {' '.join(pinned[kind]) or 'none'}"
-        for kind in ("cpus", "gpus")
-        if pinned[kind] is not None
-    ]
-    return f"Worker {worker}: {', '.join(devices)}"
 
 
 def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster) -> None:

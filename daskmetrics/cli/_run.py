@@ -86,7 +86,14 @@ def run(
         if submit:
             _submit(loaded, run_folder)
         elif dry_run:
-            _show_programs(loaded)
+            from daskmetrics.experiment import train
+
+            for program, model in zip(train.programs(loaded), loaded.models, strict=True):
+                ranks = plural(program.ranks, "rank")
+                say(f"{program.name}: {ranks} of {' '.join(program.words)}")
+                say(
+                    f"Each checkpoint in '{model.source}' is measured and scored once it is complete."
+                )
         else:
             _follow(loaded, run_folder, trains=True)
         return
@@ -130,14 +137,6 @@ def _is_finished(folder: RunFolder, plan: Key) -> bool:
     from daskmetrics.execution.journal import read
 
     return is_finished(read(folder.journal), plan)
-
-
-def _show_programs(config: Config) -> None:
-    from daskmetrics.experiment import train
-
-    for program, model in zip(train.programs(config), config.models, strict=True):
-        say(f"{program.name}: {plural(program.ranks, 'rank')} of {' '.join(program.words)}")
-        say(f"Each checkpoint in '{model.source}' is measured and scored once it is complete.")
 
 
 def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,6 @@ from daskmetrics.domain.events import to_json
 from daskmetrics.domain.results import Status
 
 if TYPE_CHECKING:
-    from daskmetrics.execution.map.folder import ResultDifference
     from daskmetrics.experiment.maintenance import CheckResult
 
 MOST_DIFFERENCES = 10  # of a results file that are shown
@@ -196,21 +195,16 @@ def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -
         document |= {"file": file, "file_differences": differences}
     shown = result.text
     if file:
-        shown = "\n".join([*_file_lines(file, run, differences), shown])
+        lines = [
+            f"{gap.item}: {gap.field} is {gap.recorded!r} in the file, {gap.again!r} in the run"
+            for gap in differences[:MOST_DIFFERENCES]
+        ]
+        rows = len({gap.item for gap in differences})
+        summary = f"'{file}' compared with '{run}': {rows} rows differ"
+        if differences:
+            summary += "; run the same map again to write the file again"
+        shown = "\n".join([*lines, f"{summary}.", shown])
     return Output(lambda: document, [shown], 0 if is_ok else DAMAGED)
-
-
-def _file_lines(file: Path, run: Path, differences: Sequence[ResultDifference]) -> list[str]:
-    """How the results file of a map differs from its journal."""
-    lines = [
-        f"{gap.item}: {gap.field} is {gap.recorded!r} in the file, {gap.again!r} in the run"
-        for gap in differences[:MOST_DIFFERENCES]
-    ]
-    rows = len({gap.item for gap in differences})
-    summary = f"'{file}' compared with '{run}': {rows} rows differ"
-    if differences:
-        summary += "; run the same map again to write the file again"
-    return [*lines, f"{summary}."]
 
 
 @runs.command(epilog=example("daskmetrics runs repair demo"))

@@ -174,7 +174,7 @@ def best(
         return Output(lambda: compared, [front])
     if within:
         document = {"within": within, "cheaper": loaded.verdict.cheaper(within)}
-        return Output(lambda: document, [fitted([terminal.within_table(loaded, within)])])
+        return Output(lambda: document, [fitted([terminal.within_table(loaded.answer, within)])])
     return Output(lambda: loaded.answer, [terminal.best_text(loaded)])
 
 

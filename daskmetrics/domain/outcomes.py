@@ -24,6 +24,7 @@ from daskmetrics.domain.recommendation import ScoreEstimate
 from daskmetrics.domain.results import Outcomes, Scored
 
 Floats = NDArray[np.float64]
+Estimate = tuple[float, float]  # a value and its standard error; NaN where there is none
 MOST_BYTES = 4096  #: of the outcomes of one score, before base64: 32,768 bits or 2,048 numbers
 TOLERANCE = 1e-4  #: of the mean of outcomes; the benchmark rounds its scores to five decimals
 #: greatest rounding of outcomes, in their standard deviations, with which they are kept as they are
@@ -257,7 +258,7 @@ def mean_difference(
 
 def mean_score(
     values: Mapping[str, Scored] | Mapping[str, ScoreEstimate], weights: Mapping[str, float]
-) -> tuple[float, float] | None:
+) -> Estimate | None:
     """The weighted mean of scores by task, and its error.
 
     The tasks are independent; None if one has no score.

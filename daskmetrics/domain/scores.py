@@ -12,6 +12,7 @@ from daskmetrics.domain.events import scored
 from daskmetrics.domain.names import Arm, Cell
 from daskmetrics.domain.outcomes import (
     Difference,
+    Estimate,
     Floats,
     difference,
     mean_difference,
@@ -111,14 +112,14 @@ class Scores(Mapping[Arm, Mapping[str, Scored]]):
         wanted = set(tasks)
         return [arm for arm in self.arms if wanted <= self[arm].keys()]
 
-    def mean(self, arm: Arm, weights: Mapping[str, float]) -> tuple[float, float] | None:
+    def mean(self, arm: Arm, weights: Mapping[str, float]) -> Estimate | None:
         """Weighted mean of an arm's raw scores, and its error.
 
         None if it lacks a task.
         """
         return mean_score(self.get(arm, {}), weights)
 
-    def means(self, weights: Mapping[str, float]) -> dict[Arm, tuple[float, float]]:
+    def means(self, weights: Mapping[str, float]) -> dict[Arm, Estimate]:
         """The `mean` of each arm that was scored on every task.
 
         Means over other tasks are not comparable.

@@ -48,6 +48,8 @@ def candidate(arm: Arm, layer_names: Mapping[str, Sequence[str]] | None = None) 
 
     >>> candidate(Arm("tiny", "step8", 3)), candidate(Arm("minilm", "main", 6, "last,64d"))
     ('tiny, step 8, layer 3', 'minilm, layer 6, last,64d')
+    >>> candidate(Arm("own", "main", 1), {"own": ("first", "pooled")})
+    'own, layer pooled'
     """
     revision = arm.revision
     step = arm.checkpoint.step
@@ -71,6 +73,12 @@ def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     if not difference.paired:
         text += mark
     return text
+
+
+def gain_text(gain: Difference, default: str, relation: str, compared: int) -> str:
+    """A gain over the default, with the relation by a test of all that were compared, if any."""
+    text = f"{apart(gain)} over {default}, {relation}"
+    return f"{text} of choosing among {compared:,}" if compared else text
 
 
 def gap_text(difference: Difference | None) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,12 +23,12 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.table import Table, text_width
 from daskmetrics.core.text import listed, plural, score_text
 from daskmetrics.domain.names import Arm, Checkpoint, Suite
-from daskmetrics.domain.outcomes import Difference
+from daskmetrics.domain.outcomes import BEYOND_ERROR, WITHIN_ERROR, Difference
 from daskmetrics.domain.results import Scored
 from daskmetrics.domain.scores import Scores
 from daskmetrics.report._format import (
     WIDTH,
-    apart,
+    gain_text,
     headline,
     mean_over,
     measured,
@@ -130,12 +130,13 @@ class Leaderboard:
         def simplicity(arm: Arm) -> tuple[float, float, Arm]:
             return cost(arm).flops, cost(arm).bytes, arm
 
-        tested = ties.tested(found.recorded, weights)
-        if tested is None:
-            return replace(cls.of(found.recorded, weights), found=found, suites=found.suites)
-        board = cls.of(found.recorded, weights, tested.tied, tested.arms[tested.best])
-        simpler = simpler_arms(tested, simplicity, cost)
-        return replace(board, found=found, simpler=simpler, suites=found.suites)
+        tied = best = None
+        simpler: tuple[CheaperArm, ...] = ()
+        if tested := ties.tested(found.recorded, weights):
+            tied, best = tested.tied, tested.best_arm
+            simpler = simpler_arms(tested, sorted(tested.equal_arms, key=simplicity), cost)
+        arms = ranked_arms(found.recorded, weights, tied, best)
+        return cls(arms, weights, found, simpler, found.suites)
 
     def cheaper(self, within: float = WORTH) -> CheaperArm | None:
         """The cheapest layer that loses at most a share of the score, in the worst case (95 %).
@@ -246,12 +247,17 @@ class Leaderboard:
         return notes
 
     @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks that were scored here and now; none if the scores are those of a run."""
+        return self.found.tasks if self.found else ()
+
+    @property
     def over_floor(self) -> Difference | None:
         """How far the best is above what guessing scores; None where that is not known."""
-        if self.found is None:
+        if not self.tasks:
             return None
         best = self.arms[0]
-        return over_floor(self.found.tasks, self.weights, best.mean, best.stderr)
+        return over_floor(self.tasks, self.weights, best.mean, best.stderr)
 
     def within(self, share: float) -> str:
         """The cheapest layer that loses at most a share of the score, in a sentence."""
@@ -264,9 +270,7 @@ class Leaderboard:
     @property
     def _measure(self) -> str:
         """The column of scores: of one task, its measure."""
-        if self.found and len(self.found.tasks) == 1:
-            return self.found.tasks[0].main_score
-        return "score"
+        return self.tasks[0].main_score if len(self.tasks) == 1 else "score"
 
     def _gain_note(self, found: LayerScores, best: Arm) -> list[str]:
         last, gain = found.last_layer(best), found.gain(best)
@@ -275,14 +279,12 @@ class Leaderboard:
             return [f"The best, layer {name}, is the last layer that was scored."]
         if gain is None:
             return []
-        relation = gain.relation
-        ranked = [row for row in self.arms if row.rank]
-        if any(row.tied for row in ranked if row.arm == last):
-            relation = f"within the error of choosing among {len(ranked):,}"
-        return [
-            f"The best gains {apart(gain)} over layer {name}, the last layer of its model that was"
-            f" scored, {relation}."
-        ]
+        relation, compared = gain.relation, 0
+        tied = {row.arm: row.tied for row in self.arms if row.rank}
+        if last in tied:
+            relation, compared = WITHIN_ERROR if tied[last] else BEYOND_ERROR, len(tied)
+        default = f"layer {name}, the last layer of its model that was scored"
+        return [f"The best gains {gain_text(gain, default, relation, compared)}."]
 
     def _answer(self, found: LayerScores) -> list[str]:
         """What to use, and what is cheaper."""
@@ -329,19 +331,21 @@ class Leaderboard:
         >>> board.plot().set_title("My layers")  # doctest: +SKIP
         """
         need_matplotlib()
+        import pandas
+
         from daskmetrics.report.figures import BESIDE, axes_for, layer_lines
 
-        points = self.to_frame()[["layer", "mean", "stderr", "tied"]]
-        points = points.set_axis(["layer", "value", "error", "tied"], axis=1)
-        points["tied"] = points["tied"].fillna(False).astype(bool)
-        points["layer"] = [row.arm.layer for row in self.arms]
-        points["label"] = [f"{row.arm.checkpoint} {row.arm.readout}".strip() for row in self.arms]
-        points = points.dropna(subset="value")
-        if points.empty:
+        rows = []
+        for row in self.arms:
+            if row.rank:
+                label = f"{row.arm.checkpoint} {row.arm.readout}".strip()
+                rows.append((row.arm.layer, row.mean, row.stderr, row.tied, label))
+        if not rows:
             raise DataError(
                 "No candidate was scored on every task of the objective, so there is no mean score"
                 " to draw."
             )
+        points = pandas.DataFrame(rows, columns=["layer", "value", "error", "tied", "label"])
         first_labels = points["label"].unique()[:MOST_LINES]
         points = points[points["label"].isin(first_labels)]
         points.attrs.update(label=self._measure, are_scores=True)

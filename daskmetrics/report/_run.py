@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from daskmetrics.answer.answer import Answer, Verdict, answer_of
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.answer.status import status_of
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import ConfigError
@@ -328,15 +327,6 @@ class Run(RecordedRun):
         >>> run.trade_offs().front  # doctest: +SKIP
         """
         return trade_offs_of(self)
-
-    def cost_of(self, arm: Arm) -> ArmCost:
-        """What a text costs with an arm; see `ArmCost`.
-
-        Examples
-        --------
-        >>> run.cost_of(run.best().arm).parameters  # doctest: +SKIP
-        """
-        return self.sizes[arm.model].cost(arm)
 
     def leaderboard(self) -> Leaderboard:
         """All arms with a score, ordered by their mean.

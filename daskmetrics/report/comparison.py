@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from daskmetrics.answer.answer import Standing
 from daskmetrics.answer.comparison import Agreement, ArmComparison, RunComparison
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import score_text
+from daskmetrics.domain.recommendation import ScoreEstimate
+from daskmetrics.domain.results import Scored
 from daskmetrics.report._format import Line, apart, gap_text, partly, unpaired_note
 from daskmetrics.report._run import Run
 from daskmetrics.report.lines import gain
@@ -18,28 +20,40 @@ from daskmetrics.report.status import status_lines
 def compare_tables(run: Run, other: Run, compared: RunComparison | ArmComparison) -> list[Table]:
     """Two runs, or two candidates, of which the second may be of another run."""
     if isinstance(compared, ArmComparison):
-        return [arms_table(run, other, compared)]
+        header = ("task", str(compared.arm), str(compared.other), "difference", "")
+        scores = run.recorded[compared.arm], other.recorded[compared.other]
+        rows = _score_rows(compared.tasks, scores, compared)
+        rows = [(task, *texts, compared.tasks[task].relation) for task, *texts in rows]
+        overall = run.verdict.overall if run is other and run.result else None
+        title = _mean_difference(compared, run.weights, overall)
+        return [Table(header, rows, title, unpaired_note(compared.tasks.values()))]
     shown = [answers_table({"run": run, "other": other})]
-    if compared.best_arms:
-        shown.append(scores_table(run, other, compared.best_arms))
+    if best := compared.best_arms:
+        both = run.answer.best.scores, other.answer.best.scores
+        rows = _score_rows({**run.kinds, **other.kinds}, both, best)
+        title = _mean_difference(best, other.weights)
+        notes = unpaired_note(best.tasks.values())
+        shown.append(Table(("task", "run", "other", "other − run"), rows, title, notes))
     shown.append(_agreement(compared.shared, compared.left_out))
     shown.append(settings_table(compared.settings))
     return shown
 
 
-def arms_table(run: Run, other: Run, compared: ArmComparison) -> Table:
-    """Two candidates on every task on which both were scored."""
-    scores, other_scores = run.recorded[compared.arm], other.recorded[compared.other]
+def _score_rows(
+    tasks: Iterable[str],
+    scores: Sequence[Mapping[str, Scored | ScoreEstimate]],
+    compared: ArmComparison,
+) -> list[tuple[str, ...]]:
+    """The scores of two candidates by task; those over other subsets are not subtracted."""
     rows = []
-    for task, gap in compared.tasks.items():
-        score, other_score = scores[task], other_scores[task]
-        texts = [score_text(found.score, found.stderr) for found in (score, other_score)]
-        rows.append((task, *texts, gap_text(gap), gap.relation))
-    header = ("task", str(compared.arm), str(compared.other), "difference", "")
-    notes = unpaired_note(compared.tasks.values())
-    overall = run.verdict.overall if run is other and run.result else None
-    title = _mean_difference(compared, run.weights, overall)
-    return Table(header, rows, title, notes)
+    for task in tasks:
+        both = [by_task.get(task) for by_task in scores]
+        texts = [score_text(score.score, score.stderr) if score else "no score" for score in both]
+        gap = gap_text(compared.tasks.get(task))
+        if not gap and all(both):
+            gap = "other subsets"
+        rows.append((task, *texts, gap))
+    return rows
 
 
 def _mean_difference(
@@ -87,27 +101,6 @@ def answers_table(runs: Mapping[str, Run]) -> Table:
     labels = dict.fromkeys(chain.from_iterable(columns))
     rows = [(label, *(column.get(label, "") for column in columns)) for label in labels]
     return Table(("", *runs), rows)
-
-
-def scores_table(run: Run, other: Run, best: ArmComparison) -> Table:
-    """The scores of two recommended arms by task.
-
-    Scores over other subsets are not subtracted.
-    """
-    scores, other_scores = run.answer.best.scores, other.answer.best.scores
-    rows = []
-    for task in {**run.kinds, **other.kinds}:
-        gap = gap_text(best.tasks.get(task))
-        if not gap and task in scores and task in other_scores:
-            gap = "other subsets"
-        texts = []
-        for by_task in (scores, other_scores):
-            score = by_task.get(task)
-            texts.append(score_text(score.score, score.stderr) if score else "no score")
-        rows.append((task, *texts, gap))
-    title = _mean_difference(best, other.weights)
-    notes = unpaired_note(best.tasks.values())
-    return Table(("task", "run", "other", "other − run"), rows, title, notes)
 
 
 def settings_table(settings: Mapping[str, Sequence[object]]) -> Table:

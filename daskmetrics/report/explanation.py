@@ -12,6 +12,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import score_text
 from daskmetrics.domain.names import Arm
+from daskmetrics.domain.outcomes import Estimate
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.results import Scored
 from daskmetrics.domain.scores import Scores
@@ -36,12 +37,13 @@ def explain_tables(run: Run, name: str) -> list[Table]:
     arms = posterior.problem.arms
     arm = arm_named(name, arms, "candidate")
     leader = arms[posterior.leader]
-    rank = posterior.rank(posterior.problem.arm_index[arm])
+    index = posterior.problem.arm_index[arm]
+    rank = posterior.rank(index)
     expected = score_text(*posterior.estimates[arm])
     lines = [
         Line("rank", f"{rank} of {len(arms):,} by what the search expects"),
         Line("expected", f"{expected}, from its scores and those of similar candidates"),
-        Line("leader", _leader(posterior, arm, run.recommendation, run.recorded)),
+        Line("leader", _leader(posterior, index, run.recommendation, run.recorded)),
         Line("chosen", _chosen(run.picks, arm)),
     ]
     shown = [
@@ -53,11 +55,11 @@ def explain_tables(run: Run, name: str) -> list[Table]:
 
 
 def _leader(
-    posterior: RunPosterior, arm: Arm, recommended: Recommendation | None, recorded: Scores
+    posterior: RunPosterior, index: int, recommended: Recommendation | None, recorded: Scores
 ) -> str:
     leader = posterior.problem.arms[posterior.leader]
-    if arm != leader:
-        index = posterior.problem.arm_index[arm]
+    if index != posterior.leader:
+        arm = posterior.problem.arms[index]
         # scores often fall sharply at a last layer, and the posterior would smooth over that
         is_last = index in posterior.problem.default_arms
         if is_last and recorded.get(leader, {}).keys() - recorded.get(arm, {}).keys():
@@ -99,7 +101,7 @@ def _scores(
 
 
 def _metrics(
-    metrics: Mapping[str, Mapping[Arm, tuple[float, float]]], units: Mapping[str, str], layer: Arm
+    metrics: Mapping[str, Mapping[Arm, Estimate]], units: Mapping[str, str], layer: Arm
 ) -> Table:
     rows = []
     for name, values in metrics.items():

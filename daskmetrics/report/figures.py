@@ -27,20 +27,16 @@ from daskmetrics.core.files import atomic_write
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
 from daskmetrics.dashboard.drawing import LAYER, STAGES, labels, least_span, most_of, span
 from daskmetrics.domain.names import Arm, Suite, spread, step_label
+from daskmetrics.domain.outcomes import Floats
 from daskmetrics.report._quantities import (
     COST_NAMES,
     LINES,
     MEASURED,
     SCORES,
     Field,
+    Quantities,
     cost_value,
     differing_costs,
-    drawn_arms,
-    metric_fields,
-    nothing_to_draw,
-    score_fields,
-    shown_first,
-    suite_of,
 )
 
 NAMES = {"scores", "tradeoffs", "layers", "path", "training", "telemetry"}
@@ -110,6 +106,7 @@ class Plots:
     def __init__(self, run: RecordedRun, marked: MarkedBy) -> None:
         self._run = run
         self._marked = marked
+        self._quantities = Quantities(run)
 
     def layers(
         self,
@@ -151,10 +148,10 @@ class Plots:
         --------
         >>> run.plot.layers()  # doctest: +SKIP
         """
-        suites = _lined_up(self._run, model, readout)
-        shown = self._shown(what, suites, readout)
+        suites = self._quantities.lined_up(model, readout)
+        arms = self._quantities.arms(suites, readout)
+        shown = self._shown(what, arms)
         ax = axes_for(ax)
-        arms = drawn_arms(self._run, suites, readout)
         layer_lines(ax, layer_points(shown, arms, self._marked))
         named = [shown[0].name, *(suite.model for suite in suites)]
         if readout:
@@ -178,8 +175,8 @@ class Plots:
         --------
         >>> run.plot.heatmap("stdlib:order")  # doctest: +SKIP
         """
-        suite = suite_of(self._run, model, readout)
-        shown, *_ = self._shown(what, [suite], readout)
+        suite = self._quantities.suite(model, readout)
+        shown, *_ = self._shown(what, self._quantities.arms([suite], readout))
         ax = axes_for(ax)
         heat_map(ax, shown, suite, self._marked(shown.name))
         return ax
@@ -196,9 +193,9 @@ class Plots:
         >>> run.plot.search()  # doctest: +SKIP
         """
         if not self._run.picks:
-            raise nothing_to_draw(self._run, "search")
+            raise self._quantities.nothing_to_draw("search")
         ax = axes_for(ax)
-        search_path(ax, self._run)
+        search_path(ax, path_of(self._run))
         ax.legend(loc="best")
         return ax
 
@@ -222,39 +219,24 @@ class Plots:
         if cost is None:
             cost = "seconds" if has_times else "layers"
         if cost == "seconds" and not has_times:
-            raise nothing_to_draw(self._run, COST_NAMES[cost])
+            raise self._quantities.nothing_to_draw(COST_NAMES[cost])
         ax = axes_for(ax)
         trade_off(ax, compared, cost)
         ax.set_ylabel("mean score")
         ax.legend(loc="best")
         return ax
 
-    def _shown(self, name: str, suites: Sequence[Suite], readout: str | None) -> list[Field]:
-        run = self._run
-        metrics = analysis.metrics(run.records)
-        if name not in (SCORE, *run.kinds, *metrics):
-            raise unknown("quantity", name, [SCORE, *run.kinds, *metrics])
-        arms = drawn_arms(run, suites, readout)
-        shown = score_fields(run, arms)
+    def _shown(self, name: str, arms: Sequence[Arm]) -> list[Field]:
+        metrics = self._quantities.metrics(arms)
+        valid = [SCORE, *self._run.kinds, *(field.name for field in metrics)]
+        if name not in valid:
+            raise unknown("quantity", name, valid)
+        shown = self._quantities.scores(arms)
         if name != SCORE:
-            shown += metric_fields(run, arms)
-            shown = [field for field in shown if field.name == name]
+            shown = [field for field in (*shown, *metrics) if field.name == name]
         if not shown or np.isnan(shown[0].values).all():
-            raise nothing_to_draw(run, name)
+            raise self._quantities.nothing_to_draw(name)
         return shown
-
-
-def _lined_up(
-    run: RecordedRun, model: str | None = None, readout: str | None = None
-) -> Sequence[Suite]:
-    """The models with lines along the layers.
-
-    All, if each has a single checkpoint and none is chosen; else one.
-    """
-    suites = analysis.suites(run.plan, run.records)
-    if model or readout or not suites or any(len(suite.revisions) > 1 for suite in suites):
-        return [suite_of(run, model, readout)]
-    return suites
 
 
 def axes_for(ax: Axes | None) -> Axes:
@@ -394,8 +376,7 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
         ax.scatter(tied["layer"], tied["value"], s=36, color=[shade], zorder=3)
     value, error, layer = points[["value", "error", "layer"]].to_numpy(float).T
     most = most_of(value) if points.attrs["are_scores"] else math.inf
-    ends = np.concatenate([value, value - error, value + error]).clip(max=most)
-    ax.set_ylim(span(ends, least_span(error), most=most))
+    _show_errors(ax, value, error, most)
     ax.set_xlim(layer.min() - 0.15, layer.max() + 0.15)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     notes = [LAYER, points.attrs.get("note"), TIED if points["tied"].any() else ""]
@@ -403,12 +384,11 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
 
 
 @rc_context(STYLE)
-def search_path(ax: Axes, run: RecordedRun) -> None:
+def search_path(ax: Axes, path: pandas.DataFrame) -> None:
     """The best mean so far by cost, and every decision.
 
-    A decision is drawn at the score expected of its arm.
+    A decision is drawn at the score expected of its arm; the frame is that of `path_of`.
     """
-    path = path_of(run)
     for stage, of_stage in path.groupby("stage", sort=False):
         ax.scatter(
             of_stage["spent"],
@@ -478,10 +458,13 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=name != "seconds"))
     ax.xaxis.set_major_formatter(EngFormatter())
     score, error = points[["score", "stderr"]].to_numpy(float).T
-    most = most_of(score)
-    ends = np.concatenate([score - error, score + error]).clip(max=most)
-    ax.set_ylim(span(ends, least_span(error), most=most))
+    _show_errors(ax, score, error, most_of(score))
     ax.set_xlabel(COST_NAMES[name])
+
+
+def _show_errors(ax: Axes, value: Floats, error: Floats, most: float) -> None:
+    ends = np.concatenate([value, value - error, value + error]).clip(max=most)
+    ax.set_ylim(span(ends, least_span(error), most=most))
 
 
 # whole figures, as files
@@ -511,14 +494,15 @@ def pictures(run: RecordedRun, marked: MarkedBy) -> dict[str, Figure]:
     Maps are of the model of the best arm; ``marked`` gives the arms that are marked on them.
     """
     drawn = {}
-    if shown := shown_first(run):
-        suite = suite_of(run)
+    quantities = Quantities(run)
+    if shown := quantities.shown_first():
+        suite = quantities.suite()
         if len(suite.revisions) > 1:  # the map of one checkpoint is a stripe
             drawn["scores"] = heat_maps(shown[: LINES + 1], suite, marked)
-        suites = _lined_up(run)
+        suites = quantities.lined_up()
         drawn["layers"] = blank(3.6)
-        shown = shown_first(run, suites)
-        points = layer_points(shown, drawn_arms(run, suites), marked)
+        shown = quantities.shown_first(suites)
+        points = layer_points(shown, quantities.arms(suites), marked)
         layer_lines(drawn["layers"].subplots(), points)
         title = suite.model if len(suites) == 1 else None
         drawn["layers"].legend(loc="outside right upper", title=title)
@@ -526,7 +510,7 @@ def pictures(run: RecordedRun, marked: MarkedBy) -> dict[str, Figure]:
             drawn["tradeoffs"] = trade_offs(trade_offs_of(run))
         if run.picks:
             drawn["path"] = blank(3.4)
-            search_path(drawn["path"].subplots(), run)
+            search_path(drawn["path"].subplots(), path_of(run))
             drawn["path"].legend(**ABOVE)
     if losses := analysis.losses(run.plan, run.records):
         drawn["training"] = training_loss(losses)

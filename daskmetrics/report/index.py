@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from shlex import quote
@@ -32,16 +33,13 @@ def runs_in(folder: Path) -> list[RunFolder]:
 
     A folder that does not exist has none.
     """
-    paths = folder.iterdir() if folder.is_dir() else ()
-    return [RunFolder(path) for path in paths if not path.is_symlink() and _is_run(path)]
-
-
-def _is_run(path: Path) -> bool:
-    folder = RunFolder(path)
-    try:
-        return folder.journal.exists() or folder.config.exists()
-    except OSError:  # that of another user
-        return False
+    runs = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        run = RunFolder(path)
+        with suppress(OSError):  # that of another user
+            if not path.is_symlink() and (run.journal.exists() or run.config.exists()):
+                runs.append(run)
+    return runs
 
 
 def write_index(folder: Path) -> Path:

@@ -7,10 +7,12 @@ from shlex import quote
 from daskmetrics.answer.answer import Answer, is_guess
 from daskmetrics.core.table import printable
 from daskmetrics.core.text import listed, plural, score_text
+from daskmetrics.domain.names import Arm
 from daskmetrics.report._format import (
     Line,
     apart,
     candidate,
+    gain_text,
     headline,
     measured,
     partly,
@@ -45,9 +47,14 @@ def answer_lines(answer: Answer) -> list[Line]:
     return [Line(label, text) for label, text in texts.items() if text]
 
 
+def named(answer: Answer, arm: Arm) -> str:
+    """A candidate in words, with the name that its layer has in the answer."""
+    return candidate(arm, answer.layer_names)
+
+
 def use(answer: Answer) -> str:
     """The best candidate and its score."""
-    best = candidate(answer.best.arm, answer.layer_names)
+    best = named(answer, answer.best.arm)
     weights = answer.weights
     if not answer.confirmed:
         scored = len(weights.keys() & answer.best.scores)
@@ -56,7 +63,7 @@ def use(answer: Answer) -> str:
     tied = len(answer.verdict.overall.tied) if answer.is_tie else 1
     cheapest = ""
     if answer.cheapest:
-        cheapest = candidate(answer.cheapest.arm, answer.layer_names)
+        cheapest = named(answer, answer.cheapest.arm)
     return headline(best, score, tied, cheapest, is_guess(answer.over_floor))
 
 
@@ -87,22 +94,21 @@ def gain(answer: Answer) -> str:
         return "none: it is what one would take without a search"
     own = next(standing for standing in answer.verdict.models if standing.model == best.model)
     is_last = default == own.last and own.is_last
-    default_name = candidate(default, answer.layer_names)
+    default_name = named(answer, default)
     if is_last:
         default_name = "its last layer"
         if default.revision != best.revision:
             default_name = "the last layer of its last checkpoint"
     if not answer.difference:
         return f"not known: no task was scored with it and with {default_name}"
-    text = f"{apart(answer.difference)} over {default_name}, {answer.relation}"
     overall = answer.verdict.overall
-    if default in overall.tied + overall.worse:
-        text += f" of choosing among {overall.tested:,}"
+    compared = overall.tested if default in overall.tied + overall.worse else 0
+    text = gain_text(answer.difference, default_name, answer.relation, compared)
     text += partly(answer.weights, answer.differences)
     models = answer.verdict.models
     others = [(other, other.behind) for other in models if other != own and other.behind]
     for other, behind in others[:MOST_MODELS]:
-        name = candidate(other.last, answer.layer_names)
+        name = named(answer, other.last)
         if is_last and other.is_last:
             name = f"that of {other.model}"
         text += f"; {apart(behind)} over {name}"
@@ -130,19 +136,19 @@ def sure(answer: Answer) -> str:
 
 
 def cheaper(answer: Answer) -> str:
-    """A simpler candidate and what it loses; empty without one."""
+    """A simpler candidate and what it loses; empty without one, or if all only guess."""
     simpler = answer.cheapest
-    if not simpler:
+    if not simpler or is_guess(answer.over_floor):
         return ""
     if answer.is_tie:  # the first line has its name
         return saving(simpler)
-    return f"{candidate(simpler.arm, answer.layer_names)}: {saving(simpler)}"
+    return f"{named(answer, simpler.arm)}: {saving(simpler)}"
 
 
 def others(answer: Answer) -> str:
     """The best candidates of a few other models."""
     shown = [
-        f"{candidate(model.best, answer.layer_names)}: {score_text(*model.score)}"
+        f"{named(answer, model.best)}: {score_text(*model.score)}"
         for model in answer.verdict.models
         if model.best and model.score and model.model != answer.best.arm.model
     ]
@@ -171,19 +177,17 @@ def fresh(answer: Answer) -> str:
     if answer.fresh.best == chosen.arm:
         return "it is the best on the items that were kept back, too"
     relation = "within" if answer.fresh.holds else "beyond"
-    higher = candidate(answer.fresh.best, answer.layer_names)
+    higher = named(answer, answer.fresh.best)
     return f"on the items that were kept back {higher} is higher, {relation} the error"
 
 
 def check(answer: Answer) -> str:
     """What is missing or doubtful, and where it is listed."""
     # a metric that a layer cannot have is no failure, but a score is
-    failed = [failure for failure in answer.failures if failure.status != "nan"]
-    failed += [
-        failure
-        for failure in answer.failures
-        if failure.status == "nan" and failure.kind == "score"
+    failed = [
+        failure for failure in answer.failures if failure.status != "nan" or failure.kind == "score"
     ]
+    failed.sort(key=lambda failure: failure.status == "nan")
     found = []
     if failed:
         missing = plural(sum(failure.count for failure in failed), "value")

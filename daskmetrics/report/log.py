@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from textwrap import shorten
 
@@ -75,7 +75,12 @@ def log_text(folder: RunFolder, query: str) -> str:
     """
     entries = journal_lines(folder)
     named = [entry for _, entry in entries if isinstance(entry, NAMED)]
-    logs = _worker_logs(folder, events.latest([entry for _, entry in entries], Plan))
+    log_folders = [folder.path / "logs"]
+    plan = events.latest([entry for _, entry in entries], Plan)
+    if plan and plan.config["cluster"]["kind"] == "slurm":
+        log_folders.append(Path(plan.config["cluster"]["logs"]))
+    paths = chain.from_iterable(sorted(path.glob("*")) for path in log_folders)
+    logs = [path for path in paths if path.is_file()]
     lines = []
     units = find(query, {entry.key: entry.name for entry in named})
     for key, name in units.items():
@@ -128,14 +133,3 @@ def find(query: str, units: Mapping[Key, str]) -> dict[Key, str]:
     raise ConfigError(
         f"Unknown unit '{query}'.{did_you_mean(query, units.values())} 'daskmetrics runs journal RUN' lists all units."
     )
-
-
-def _worker_logs(folder: RunFolder, plan: Plan | None) -> list[Path]:
-    """Logs in the run's folder and of its Slurm jobs."""
-    folders = [folder.path / "logs"]
-    if plan and plan.config["cluster"]["kind"] == "slurm":
-        folders.append(Path(plan.config["cluster"]["logs"]))
-    logs: list[Path] = []
-    for path in folders:
-        logs += sorted(path.glob("*"))
-    return [log for log in logs if log.is_file()]

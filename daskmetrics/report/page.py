@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
@@ -20,20 +20,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.posterior import known_posterior, path_of
+from daskmetrics.answer.posterior import path_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.serialization import as_json
 from daskmetrics.core.table import Table
 from daskmetrics.domain.failures import failures_table
-from daskmetrics.report._quantities import (
-    LINES,
-    METRICS,
-    SCORES,
-    drawn_arms,
-    fields,
-)
+from daskmetrics.report._quantities import LINES, METRICS, SCORES, Quantities
 from daskmetrics.report._run import Run
 from daskmetrics.report.markup import template
 from daskmetrics.report.status import status_lines
@@ -46,7 +40,6 @@ from daskmetrics.report.tables import (
 )
 
 if TYPE_CHECKING:
-    from bokeh.models import ColumnDataSource
     from bokeh.plotting import figure
 
 GENERATOR = f"daskmetrics {version('daskmetrics')}"
@@ -165,10 +158,10 @@ def figures(run: Run) -> Mapping[str, Any]:
 
     from daskmetrics.dashboard import drawing
 
-    suites = analysis.suites(run.plan, run.records)
-    posterior = known_posterior(run)
-    arms = drawn_arms(run, suites)
-    quantities = fields(run, arms, posterior) if suites else []
+    drawable = Quantities(run)
+    suites = drawable.suites
+    arms = drawable.arms(suites)
+    quantities = drawable.fields(arms) if suites else []
     marks: dict[str, Any] = {}
     # a metric or, without metrics, a cost is compared with the quantity that is shown first
     others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
@@ -182,7 +175,11 @@ def figures(run: Run) -> Mapping[str, Any]:
         source = drawing.arms_source(arms, suites, **columns)
         if any(len(suite.revisions) > 1 for suite in suites):
             drawn.append(drawing.heat_map(source))
-        marks = _marks(run, source, [quantity.name for quantity in quantities])
+        # of each task and, under "", of all other quantities
+        for name in sorted({"", *(quantity.name for quantity in quantities)} & {"", *run.kinds}):
+            if marked := run.marked(name):
+                names = {kind: map(str, arms) for kind, arms in marked.items()}
+                marks[name] = drawing.marked(source, names)
         drawn.append(drawing.layer_lines())
         if others:
             drawn.append(drawing.comparison(source, suites))
@@ -213,16 +210,4 @@ def figures(run: Run) -> Mapping[str, Any]:
             "tasks": list(run.kinds)[:LINES],
             "colours": drawing.COLOURS,
         },
-    }
-
-
-def _marks(run: Run, source: ColumnDataSource, quantities: Iterable[str]) -> dict[str, Any]:
-    """The marks of each task and, under "", of all other quantities."""
-    from daskmetrics.dashboard import drawing
-
-    shown = {"", *quantities} & {"", *run.kinds}
-    return {
-        name: drawing.marked(source, {kind: map(str, arms) for kind, arms in marked.items()})
-        for name in sorted(shown)
-        if (marked := run.marked(name))
     }

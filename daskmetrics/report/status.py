@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from shlex import quote
 
 from daskmetrics.answer import analysis
@@ -28,7 +28,9 @@ def status_lines(run: RecordedRun, answer: Answer | None) -> list[Line]:
     texts = {"state": state(status.finished, status.driver), **done}
     if run.kinds:
         texts["cost"] = cost(status.cost, run.config["search"]["budget"])
-        texts["best"] = use(answer) if answer else leader(status.leader, len(run.means))
+        texts["best"] = leader(status.leader, len(run.means), run.plan.layer_names)
+        if answer:
+            texts["best"] = use(answer)
     texts["time"] = time(status.seconds)
     if run.watched:
         texts["watch"] = printable(run.watched)
@@ -111,12 +113,12 @@ def cost(search: Cost, budget: float | str) -> str:
     return f"{spent} so far (estimated); budget: {allowed}"
 
 
-def leader(best: Leader | None, scored: int) -> str:
+def leader(best: Leader | None, scored: int, layer_names: Mapping[str, Sequence[str]]) -> str:
     """The best candidate so far, of those scored everywhere."""
     if best is None:
         return "no candidate has been scored on every task yet"
     score = score_text(best.score, best.stderr)
-    return f"{candidate(best.arm)}: score {score}, the best of the {scored:,} scored so far"
+    return f"{candidate(best.arm, layer_names)}: score {score}, the best of the {scored:,} scored so far"
 
 
 def time(seconds: Mapping[str, float]) -> str:

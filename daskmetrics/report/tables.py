@@ -7,19 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from daskmetrics.answer.answer import Answer, Candidate, ModelStanding, Standing, floor_of
-from daskmetrics.answer.trade_offs import TradeOff, TradeOffs
+from daskmetrics.answer.trade_offs import TradeOffs
 from daskmetrics.answer.worth import FreshItems, Worth
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural, score_text
+from daskmetrics.domain.outcomes import Estimate
 from daskmetrics.report._format import (
     PARTIAL,
-    candidate,
     gap_text,
     mean_over,
     percent,
     si,
     unpaired_note,
 )
+from daskmetrics.report.lines import named
 
 if TYPE_CHECKING:
     import pandas
@@ -47,15 +48,7 @@ def short_tasks_table(answer: Answer) -> Table:
     """The best candidate of a few tasks, as a run ends; empty where there is one task."""
     standings = [part for part in answer.verdict.parts if len(part.tasks) == 1]
     shown = standings[:MOST_ROWS]
-    rows = [
-        {
-            "for": standing.what,
-            "best": str(standing.arm),
-            "score": score_text(standing.score, standing.stderr),
-            "guess": _guess(answer, standing),
-        }
-        for standing in shown
-    ]
+    rows = [_standing_row(answer, standing) for standing in shown]
     notes = []
     if hidden := len(standings) - len(shown):
         notes = [f"{plural(hidden, 'more task')}: daskmetrics best {answer.folder}"]
@@ -68,26 +61,15 @@ def tasks_table(answer: Answer) -> Table:
     standings = [answer.verdict.overall, *answer.verdict.parts]
     rows = []
     for standing in standings:
-        what = standing.what
-        if len(standing.tasks) > 1:
-            what = what.replace("_", " ")
         gain = "–"
         if standing.arm != default.arm:
             gain = gap_text(standing.gain)
         if _is_partial(standing, default):
             gain += " †"
-        rows.append(
-            {
-                "for": what,
-                "best": str(standing.arm),
-                "score": score_text(standing.score, standing.stderr),
-                "guess": _guess(answer, standing),
-                "gain": gain,
-                "tied": f"{len(standing.tied) - 1:,}" if standing.tied else "–",
-            }
-        )
+        tied = f"{len(standing.tied) - 1:,}" if standing.tied else "–"
+        rows.append({**_standing_row(answer, standing), "gain": gain, "tied": tied})
     notes = [
-        f"Gain: over {candidate(default.arm, answer.layer_names)}; on average too high, since the"
+        f"Gain: over {named(answer, default.arm)}; on average too high, since the"
         " same scores chose the best.",
         "Tied: how many others are within the error of the best.",
     ]
@@ -99,10 +81,17 @@ def tasks_table(answer: Answer) -> Table:
     return Table.of(rows, "By task", notes)
 
 
-def _guess(answer: Answer, standing: Standing) -> str:
-    weights = dict(zip(standing.tasks, standing.weights, strict=True))
-    floor = floor_of(answer.tasks, weights)
-    return "" if floor is None else score_text(floor)
+def _standing_row(answer: Answer, standing: Standing) -> dict[str, str]:
+    what = standing.what
+    if len(standing.tasks) > 1:  # a kind
+        what = what.replace("_", " ")
+    floor = floor_of(answer.tasks, dict(zip(standing.tasks, standing.weights, strict=True)))
+    return {
+        "for": what,
+        "best": str(standing.arm),
+        "score": score_text(standing.score, standing.stderr),
+        "guess": "" if floor is None else score_text(floor),
+    }
 
 
 def _is_partial(standing: Standing, default: Candidate) -> bool:
@@ -134,7 +123,7 @@ def models_table(models: Sequence[ModelStanding]) -> Table:
     return Table(("model", "best", "score", "its last layer", "gain"), rows, "By model", notes)
 
 
-def _score(estimate: tuple[float, float] | None) -> str:
+def _score(estimate: Estimate | None) -> str:
     return score_text(*estimate) if estimate else NO_SCORE
 
 
@@ -191,30 +180,23 @@ def trade_offs_table(compared: TradeOffs) -> Table:
         *("candidate", "score", "gain", "layers", "parameters"),
         *("operations", "texts/s", "dimensions", "bytes"),
     )
-    return Table(header, list(map(_trade_off_row, compared.front)), notes=notes)
-
-
-def _trade_off_row(row: TradeOff) -> Sequence[str]:
-    cost = row.cost
-    parameters = si(cost.parameters)
-    if cost.whole is not None:
-        parameters += f" of {si(cost.whole)}"
-    speed = "–"  # an embedding is not computed
-    if cost.texts_per_second:
-        speed = si(cost.texts_per_second)
-    elif cost.seconds is None:
-        speed = UNKNOWN
-    return (
-        str(row.arm),
-        score_text(row.score, row.stderr),
-        gap_text(row.gain),
-        f"{cost.layers:,}",
-        parameters,
-        si(cost.flops),
-        speed,
-        f"{cost.dimensions:,}",
-        f"{cost.bytes:,}",
-    )
+    rows = []
+    for row in compared.front:
+        cost = row.cost
+        parameters = si(cost.parameters)
+        if cost.whole is not None:
+            parameters += f" of {si(cost.whole)}"
+        speed = "–"  # an embedding is not computed
+        if cost.texts_per_second:
+            speed = si(cost.texts_per_second)
+        elif cost.seconds is None:
+            speed = UNKNOWN
+        score = score_text(row.score, row.stderr)
+        numbers = (si(cost.flops), speed, f"{cost.dimensions:,}", f"{cost.bytes:,}")
+        rows.append(
+            (str(row.arm), score, gap_text(row.gain), f"{cost.layers:,}", parameters, *numbers)
+        )
+    return Table(header, rows, notes=notes)
 
 
 def predictors_table(correlations: pandas.DataFrame) -> Table:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.table import Table, text_width
-from daskmetrics.report._format import WIDTH, Line, candidate, fact, percent, saving
-from daskmetrics.report.lines import answer_lines, use
+from daskmetrics.report._format import WIDTH, Line, fact, percent, saving
+from daskmetrics.report.lines import answer_lines, named, use
 from daskmetrics.report.status import problem_lines, status_lines
 from daskmetrics.report.tables import short_tasks_table, tables
 
 if TYPE_CHECKING:
+    from daskmetrics.answer.answer import Answer
     from daskmetrics.report._run import Run
 
 #: rows of the answer that `daskmetrics best` adds to the last screen
@@ -60,13 +61,13 @@ def files_text(folder: RunFolder) -> str:
     return "\n".join(lines)
 
 
-def within_table(run: Run, within: float) -> Table:
+def within_table(answer: Answer, within: float) -> Table:
     """The best arm, and the simplest with a bounded loss."""
-    simpler = run.verdict.cheaper(within)
-    lines = [Line("Use", use(run.answer))]
+    simpler = answer.verdict.cheaper(within)
+    lines = [Line("Use", use(answer))]
     if simpler is None:
         lines.append(Line("Cheaper", f"none loses at most {percent(within)} of the score (95 %)"))
         return Table((), lines)
-    name = candidate(simpler.arm, run.answer.layer_names)
+    name = named(answer, simpler.arm)
     lines.append(Line("Cheaper", f"{name}: {saving(simpler)}"))
     return Table((), lines)

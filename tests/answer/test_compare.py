@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from daskmetrics.answer.comparison import compare_arms, compare_named, compare_runs
+from daskmetrics.answer.comparison import ArmComparison, compare_named, compare_runs
 from daskmetrics.core.errors import DataError
 from daskmetrics.domain.names import Arm, Suite
 from daskmetrics.domain.scores import Scores
@@ -21,18 +21,20 @@ def test_two_candidates_are_compared_by_task_and_weighted_mean(a_run):
     paired = a_run(outcomes=True)
     answer = paired.answer
     best, default = answer.best.arm, answer.default.arm
-    compared, back = compare_arms(paired, best, default), compare_arms(paired, default, best)
+    pair = str(best), str(default)
+    compared, back = compare_named(paired, *pair), compare_named(paired, *pair[::-1])
     assert compared.difference == answer.difference and compared.difference.value > 0
     assert back.difference.value == pytest.approx(-compared.difference.value)
     assert back.difference.stderr == pytest.approx(compared.difference.stderr)
     (table,) = compare_tables(paired, paired, compared)
     assert [row[0] for row in table.rows] == list(answer.differences)
     assert table.title.endswith(f"{answer.relation}.")  # the words of the verdict
-    partly = compare_arms(paired, best, default, left_out=["stdlib:order"])
+    tasks = {task: gap for task, gap in compared.tasks.items() if task != "stdlib:order"}
+    partly = ArmComparison.of(best, default, tasks, paired.weights)
     assert compare_tables(paired, paired, partly)[0].title.endswith(" (on 2 of 3 tasks).")
     tasks = [replace(task, weight=float(task.name == "stdlib:order")) for task in paired.plan.tasks]
     paired.plan = replace(paired.plan, tasks=tuple(tasks))
-    compared = compare_arms(paired, best, default)
+    compared = compare_named(paired, *pair)
     assert compared.difference.value == pytest.approx(compared.tasks["stdlib:order"].value)
 
 

@@ -60,6 +60,7 @@ def test_arms_that_lack_tasks_come_last_without_a_mean():
     assert [row.arm for row in board.arms] == [full, two, one]
     missing = board.to_frame()[["rank", "mean", "tied"]].isna()
     assert missing.values.tolist() == [[False] * 3, [True] * 3, [True] * 3]
+    assert Leaderboard.of({}, {"a": 1.0}).over_floor is None
 
 
 def test_of_equal_means_the_answer_is_first():

@@ -84,6 +84,7 @@ def test_the_score_of_one_task_has_its_measure_and_floor(answer):
 def test_the_best_within_its_error_of_a_guess_is_none(answer):
     guess = replace(answer, over_floor=Difference(0.03, 0.02, paired=False))
     assert lines.use(guess).startswith("none: no candidate is better than guessing")
+    assert not lines.cheaper(guess)
     worse = replace(answer, over_floor=Difference(-0.3, 0.02, paired=False))
     assert "better than guessing" in lines.use(worse)
     better = replace(answer, over_floor=Difference(0.05, 0.02, paired=False))

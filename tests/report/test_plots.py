@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.posterior import known_posterior, path_of
+from daskmetrics.answer.posterior import path_of
 from daskmetrics.bandit import Pick
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.dashboard import drawing
 from daskmetrics.domain.names import Arm
-from daskmetrics.report._quantities import fields
+from daskmetrics.report._quantities import Quantities
 from daskmetrics.report.page import figures
 from tests.report.conftest import SUITES, TASKS, scores_of
 
@@ -98,7 +98,7 @@ def test_unknown_names_are_errors_that_name_the_nearest(finished, a_run):
 
 def test_the_quantities_of_a_run_are_what_it_recorded(finished):
     arms = list(finished.recorded)
-    known = {field.name: field for field in fields(finished, arms, known_posterior(finished))}
+    known = {field.name: field for field in Quantities(finished).fields(arms)}
     row, arm = next((i, arm) for i, arm in enumerate(arms) if TASKS[0] in finished.recorded[arm])
     scored, field = finished.recorded[arm][TASKS[0]], known[TASKS[0]]
     assert (field.values[row], field.errors[row]) == (scored.score, scored.stderr)

@@ -78,7 +78,11 @@ def test_every_view_names_the_same_candidate(run):
     arm, folder = run.result.recommendation.arm, run.folder.path
     assert run.verdict.overall.arm == arm == run.best().arm == run.answer.best.arm
     views = [best_text(run, in_short=True), status_text(run), repr(run), repr(run.best())]
-    views += [run.best()._repr_html_(), run._repr_html_(), within_table(run, 0.01).as_text(100)]
+    views += [
+        run.best()._repr_html_(),
+        run._repr_html_(),
+        within_table(run.answer, 0.01).as_text(100),
+    ]
     assert all(candidate(arm) in flat(view) for view in views)
     document = json.loads(invoke("best", folder, "--json").stdout)
     assert document == json.loads(as_json(run.answer))
@@ -249,10 +253,10 @@ def test_a_last_layer_without_its_scores_has_no_stated_loss(a_run):
 
 def test_what_a_simpler_candidate_saves(finished):
     simpler = finished.verdict.cheaper(0.3)
-    rows = dict(within_table(finished, 0.3).rows)
+    rows = dict(within_table(finished.answer, 0.3).rows)
     for fact in (candidate(simpler.arm), f"{simpler.most_lost:.3f}"):
         assert fact in rows["Cheaper"]
-    assert "none loses" in dict(within_table(finished, 1e-9).rows)["Cheaper"]
+    assert "none loses" in dict(within_table(finished.answer, 1e-9).rows)["Cheaper"]
     for share in ("-1%", "much", "100%"):
         done = invoke("best", finished.folder.path, f"--within={share}")
         assert done.exit_code == 2 and "write 1% or 0.01" in done.output
