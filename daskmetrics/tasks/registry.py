@@ -76,7 +76,7 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
     Examples
     --------
     >>> [task.name for task in resolve(["stdlib:package", "stdlib:demo"])]
-    ['stdlib:package', 'stdlib:next_token', 'stdlib:order', 'stdlib:retrieval', 'stdlib:word']
+    ['stdlib:package', 'stdlib:next_token', 'stdlib:retrieval', 'stdlib:word']
     >>> len(resolve(["preset:layer-by-layer-32"]))
     32
     """
