@@ -69,7 +69,7 @@ class SearchSource:
         self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
         self._done = {"read": 0.0, "score": 0.0}  # costs of new outcomes
         self._shares: dict[Key, float] = {}  # of each encoding that is read
-        self._counted = self._done  # with these shares
+        self._counted = dict(self._done)  # with these shares
         self._kept: dict[Key, int] = {}  # bytes of each encoding that is kept, the latest last
         free = shutil.disk_usage(scratch.parent).free
         self._room_in_files = min(KEPT_IN_FILES, free // 4)

@@ -104,9 +104,9 @@ def workload(
     known = [measured for measured in calibrations if measured.device == device]
     costs = CostModel(device)
     trainings = [
-        training_phase(model, suite, known, costs)
+        training_phase(model, suite, missing, known, costs)
         for model, suite in experiment.trainings.items()
-        if not suite.is_done
+        if (missing := suite.missing)
     ]
     checkpoints = checkpoints_left(plan, entries)
     measuring = []
@@ -158,12 +158,12 @@ def _as_benched(phase: Phase, kind: str, calibrations: Sequence[Calibration]) ->
 def training_phase(
     model: str,
     suite: TrainedSuite,
+    revisions: Sequence[str],
     calibrations: Sequence[Calibration],
     costs: CostModel,
 ) -> Phase:
     """A training to the missing checkpoints of a suite, one after the other."""
     recipe = suite.recipe
-    revisions = suite.missing
     assumed = fmean(_train_seconds(recipe, revision, costs) for revision in revisions)
     steps = fmean(steps_to(recipe, revision) for revision in revisions)
     steps = max(1 / len(revisions), steps)

@@ -342,7 +342,7 @@ def layer_points(
 def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
     """Lines along the layers with their standard errors.
 
-    The legend names layers without a value.
+    The legend names layers without a value, or the only ones with a value if these are fewer.
 
     The axis spans some errors at least, so that it does not stretch what is smaller than the error.
     """
@@ -355,7 +355,7 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
     for (name, line), (dash, shade) in zip(by_label, cycle(looks)):
         missing = line["layer"][line["value"].isna()].tolist()
         line = line.dropna(subset="value").sort_values("layer")
-        if len(missing) > len(line):
+        if len(missing) > len(line) > 0:
             name = f"{name} (only layer {', '.join(map(str, line['layer']))})"
         elif missing:
             name = f"{name} (no layer {', '.join(map(str, missing))})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from daskmetrics.answer.answer import is_guess
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.table import Table, text_width
 from daskmetrics.report._format import WIDTH, Line, fact, percent, saving
@@ -65,6 +66,8 @@ def within_table(answer: Answer, within: float) -> Table:
     """The best arm, and the simplest with a bounded loss."""
     simpler = answer.verdict.cheaper(within)
     lines = [Line("Use", use(answer))]
+    if is_guess(answer.over_floor):
+        return Table((), lines)
     if simpler is None:
         lines.append(Line("Cheaper", f"none loses at most {percent(within)} of the score (95 %)"))
         return Table((), lines)

@@ -280,11 +280,7 @@ def _predicted(
     items, of_folds = [], []
     for train, tested in splits:
         items.append(tested)
-        with warnings.catch_warnings():
-            # where groups leave one text of a class, folds within these texts cannot share it
-            warnings.filterwarnings("ignore", "The least populated class")
-            fit = clone(model).fit(rows[train], known[train])
-        of_folds.append(predict(fit, rows[tested]))
+        of_folds.append(predict(clone(model).fit(rows[train], known[train]), rows[tested]))
     predicted: NDArray[Any] = np.concatenate(of_folds)[np.argsort(np.concatenate(items))]
     return predicted
 

@@ -135,6 +135,11 @@ def table_task(
     )
     if "probe" in options:
         task = task.with_probe(options["probe"])
+        if task.probe == "logistic_cv" and examples.groups:
+            raise ConfigError(
+                f"'{path}': the probe logistic_cv chooses its C by folds that do not keep groups"
+                " whole. Choose another probe, or leave out the groups."
+            )
     if "score" in options:
         task = task.with_measure(options["score"])
     floor = task.floor

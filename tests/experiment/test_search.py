@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +102,18 @@ def test_the_live_posterior_needs_no_score(prepared):
     bench.search.tell(Record(unit.key, unit.name, "score", "nan", reason="not finite"))
     shown = search.posterior(bench.search.experiment.plan, bench.learner)
     assert shown.leader in map(str, bench.problem.arms) and shown.loss > 0
+
+
+def test_the_time_left_counts_from_the_first_result(prepared, monkeypatch):
+    clock = partial(next, itertools.count(0.0, 10.0))
+    monkeypatch.setattr(search, "TimeLeft", partial(search.TimeLeft, clock=clock))
+    bench = Bench(prepared(search={"policy": "sweep", "budget": 1.0}))
+    lefts = []
+    while units := bench.search.ask(1):
+        bench.search.tell(answer(units[0]))
+        lefts.append(bench.search.left)
+    assert bench.search.percent == pytest.approx(100)
+    assert lefts[1] > 0 and lefts[-1] == pytest.approx(0, abs=1e-6)
 
 
 def test_the_latest_encodings_are_kept_as_far_as_there_is_room(prepared, tmp_path):

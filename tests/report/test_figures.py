@@ -97,8 +97,10 @@ def test_what_has_no_value_is_named_and_noise_is_not_stretched():
     ax = Figure().subplots()
     field = Field("t", SCORES, "", values, np.full(4, 0.01))
     few = replace(field, name="u", values=np.array([np.nan, np.nan, 0.501, np.nan]))
-    layer_lines(ax, layer_points([field, few], suite.arms(), unmarked))
-    assert ax.get_legend_handles_labels()[1] == ["t (no layer 1, 3)", "u (only layer 2)"]
+    none = replace(field, name="v", values=np.full(4, np.nan))
+    layer_lines(ax, layer_points([field, few, none], suite.arms(), unmarked))
+    names = ["t (no layer 1, 3)", "u (only layer 2)", "v (no layer 0, 1, 2, 3)"]
+    assert ax.get_legend_handles_labels()[1] == names
     low, high = ax.get_ylim()
     assert high - low == pytest.approx(LEAST_ERRORS * 0.01)
     (bars,) = ax.containers[0][2]

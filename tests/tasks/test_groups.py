@@ -14,6 +14,7 @@ from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._stdlib import StdlibTask
 from daskmetrics.tasks.examples import Examples, divide
+from daskmetrics.tasks.registry import resolve
 
 PATIENTS, SCANS, WIDTH = 20, 40, 8
 PATIENT = np.repeat(np.arange(PATIENTS), SCANS)
@@ -154,3 +155,12 @@ def test_a_part_of_too_few_groups_is_refused():
     task = StdlibTask("task", "classification", "", lambda: examples)
     with pytest.raises(ConfigError, match="only 2 groups would be kept back, at least 3"):
         divide([task], 0.4)
+
+
+def test_a_probe_that_splits_groups_itself_is_refused(tmp_path):
+    rows = [f"text {i},{i % 2},{i // 4}" for i in range(48)]
+    (tmp_path / "scans.csv").write_text("\n".join(["text,label,group", *rows]))
+    name = f"file:{tmp_path / 'scans.csv'}(group=group, probe={{}})"
+    assert resolve([name.format("ridge")])[0].groups == 12
+    with pytest.raises(ConfigError, match="logistic_cv chooses its C by folds that do not keep"):
+        resolve([name.format("logistic_cv")])

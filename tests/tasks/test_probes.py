@@ -138,10 +138,6 @@ def test_a_penalty_is_chosen_by_the_texts_it_learns_from():
         probes.classify(rows, labels, 0, probe) for probe in ("logistic", "logistic_cv")
     )
     assert chosen.value > fixed.value + 3 * fixed.stderr
-    # whole groups leave a single text of a class
-    groups = np.array([0, 0, 1, 1, 1, 2, 2])
-    folds = probes.Folds(groups=groups)
-    assert probes.classify(rows[:7], np.array([0, 1, 0, 1, 0, 1, 0]), 0, "logistic_cv", folds).n
 
 
 def test_the_error_for_a_missing_library_says_how_to_install_it(monkeypatch):
