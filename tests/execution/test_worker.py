@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -82,6 +83,5 @@ def test_processes_of_an_item_end_with_its_worker(client, tmp_path):
     options = {"client": client, "journal": tmp_path / "run", "retries": 0}
     [result] = dm.map(leaves_a_child, [str(path)], **options)
     assert result.status == "quarantined"
-    child = int(path.read_text())
-    if psutil.pid_exists(child):
-        psutil.Process(child).wait(timeout=60)
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(path.read_text())).wait(timeout=60)
