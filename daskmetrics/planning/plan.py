@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -74,7 +74,8 @@ class Proposal:
     @cached_property
     def best(self) -> list[BestOption]:
         """The fastest and the cheapest option."""
-        return [*filter(None, (choose(self.options, purpose) for purpose in PURPOSES))]
+        choices = [choose(self.options, purpose) for purpose in PURPOSES]
+        return [choice for choice in choices if choice]
 
     def option(self, number: int) -> Option:
         """The option with a number.
@@ -172,8 +173,10 @@ def _options(
         try:
             if name:
                 profile = configuration.cluster(name)
-            counts = request.counts or (profile.workers,)
-            if request.purpose and not request.counts:
+            counts: Sequence[int] = (profile.workers,)
+            if request.counts:
+                counts = request.counts
+            elif request.purpose:
                 counts = doublings(profile.workers)
             offers = tuple(local_offers(name, profile, counts))
             if profile.kind == "slurm":

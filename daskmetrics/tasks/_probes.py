@@ -354,7 +354,7 @@ def _model(probe: str, seed: int, texts: int) -> Any:
             return _scaled(LogisticRegression(C=_SHRINKAGE, max_iter=2000))
         case "logistic_cv":
             logistic = LogisticRegression(max_iter=2000)
-            # the others have at least one text less of each class
+            # of each class at least so many texts are in the other folds
             folds = StratifiedKFold(FOLDS - 1, shuffle=True, random_state=seed)
             return _scaled(GridSearchCV(logistic, {"C": _PENALTIES}, cv=folds))
         case "ridge":

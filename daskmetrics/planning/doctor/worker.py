@@ -213,7 +213,7 @@ class _Exchange:
         self.seconds = progress.numbers["seconds"]
 
     def is_blocked(self) -> bool:
-        self.is_late |= self.notice.exists()
+        self.is_late = self.is_late or self.notice.exists()
         return self.is_late
 
 
