@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 
     from daskmetrics.cluster import Pins
     from daskmetrics.config import Cluster
+    from daskmetrics.domain.events import Event
     from daskmetrics.execution.map import ItemResult
+    from daskmetrics.execution.map.folder import RecordedResults
     from daskmetrics.execution.map.source import MapSpec
     from daskmetrics.experiment import Display
 
@@ -85,7 +88,7 @@ def map_(**options: Any) -> None:
     out of memory is found by halving its batch; the other items run again. The exit code is 3 if
     items failed. `runs verify` checks the results.
     """
-    from daskmetrics.execution.map.result_table import check_output, summary_text, write
+    from daskmetrics.execution.map.result_table import Summary, check_output, write
 
     ignore_input()
     given = SimpleNamespace(**options)
@@ -105,9 +108,9 @@ def map_(**options: Any) -> None:
                 with noted_warnings():
                     written = write(results, given.output)
             if len(results) == len(spec.items):
-                ends(0 if all(result.ok for result in results) else SOME_FAILED)
+                ends(SOME_FAILED if results.tracker.failed else 0)
         finally:
-            say(summary_text(results, died))
+            say(Summary.of(results).text(len(results), died))
         if written:
             say(f"Results: {written}")
         say(f"Journal: {folder.journal}")
@@ -171,40 +174,40 @@ def _run(
     profile: Cluster,
     pins: Pins,
     cluster: ExitStack,
-) -> tuple[list[ItemResult], int]:
+) -> tuple[RecordedResults, int]:
     """The results of all items, and how many workers died.
 
     ``cluster`` ends the workers and releases the folder.
     """
-    from daskmetrics.execution.journal import read
+    from daskmetrics.execution.journal import Reading, read
     from daskmetrics.execution.map.api import open_journal, run
     from daskmetrics.execution.map.folder import continued, earlier_state, retry_failed, set_aside
     from daskmetrics.execution.map.result_table import deaths
-    from daskmetrics.execution.map.source import ItemTracker
+    from daskmetrics.execution.map.source import RESULTS, ItemTracker
     from daskmetrics.experiment import Display
 
     end_as_by_ctrl_c()
     if given.resume_from is not None:
-        entries = tuple(read(folder.must_exist().journal))
-        spec = continued(spec, entries, given.retry_failed)
-        keep = earlier_state(spec, entries, given.resume_from)
+        path = folder.must_exist().journal
+        spec = continued(spec, read(path, RESULTS), given.retry_failed)
+        keep, number = earlier_state(spec, path, given.resume_from)
         aside = set_aside(folder.journal, folder.lock, keep)
         note(
-            f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.",
+            f"Continues after entry {keep} of {number}; the whole journal is '{aside}'.",
         )
     journal = cluster.enter_context(open_journal(folder.path))
     with Display() as display:
         spec = continued(spec, journal.entries, given.retry_failed)
         if given.retry_failed:
             retry_failed(spec, journal)
-        tracker = ItemTracker(spec.items, spec.options.retries, journal.entries)
-        finished = len(tracker.results())
+        tracker = ItemTracker(spec.items, spec.options.retries, Reading(journal.path))
+        finished = tracker.finished
         if finished:
             display.say(f"{finished} of {len(spec.items)} items are recorded already.")
         display.phase("map", len(spec.items), finished)
-        on_result = _progress(display, len(tracker.failed()))
+        on_result = _progress(display, tracker.failed)
         client = None
-        if tracker.unfinished() and not given.serial:
+        if finished < len(spec.items) and not given.serial:
             client = cluster.enter_context(_client(profile, pins, folder, display))
         results = run(spec, client, journal, on_result, display.message, profile.most_memory)
         return results, deaths(journal.entries)
@@ -249,19 +252,22 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
 
 
 def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster) -> None:
-    from daskmetrics.execution.journal import read
+    from daskmetrics.execution.journal import Reading, read
     from daskmetrics.execution.map.folder import continued, earlier_state, unused
-    from daskmetrics.execution.map.source import ItemTracker
+    from daskmetrics.execution.map.source import RESULTS, ItemTracker
 
-    entries = tuple(read(folder.journal))
-    spec = continued(spec, entries, given.retry_failed)
+    spec = continued(spec, read(folder.journal, RESULTS), given.retry_failed)
+    keep = None
     if given.resume_from is not None:
-        entries = entries[: earlier_state(spec, entries, given.resume_from)]
-    tracker = ItemTracker(spec.items, spec.options.retries, entries)
-    unfinished = len(tracker.unfinished())
+        keep, _ = earlier_state(spec, folder.journal, given.resume_from)
+
+    def entries() -> Iterator[Event]:
+        return islice(Reading(folder.journal), keep)
+
+    recorded = ItemTracker(spec.items, spec.options.retries, entries()).finished
+    unfinished = len(spec.items) - recorded
     function, options = spec.function, spec.options
     seeded = ", seeded per item" if "seed" in function.accepted else ""
-    recorded = len(spec.items) - unfinished
     batches = math.ceil(unfinished / options.batch_size)
     limit = f"at most {duration(options.timeout)}" if options.timeout else "no time limit"
     workers = f"{profile.workers} ({profile.kind})"

@@ -164,6 +164,8 @@ class Settings:
     alone : bool
         Whether a worker that was started without our resources runs one unit at a time, however
         many threads it has.
+    asks_once : bool
+        Whether the source asks for no unit that has a record: records are not kept for it.
     commit_every : int
         Results after which the driver waits until they are on disk. A killed driver loses none of
         them; a power failure can lose fewer than this.
@@ -178,4 +180,5 @@ class Settings:
     stop_grace: float = 2.0
     alone: bool = False
     most_memory: float = 0.0
+    asks_once: bool = False
     commit_every: int = 1

@@ -36,7 +36,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from daskmetrics.core.errors import (
     OTHER_VERSION,
@@ -48,7 +48,7 @@ from daskmetrics.core.errors import (
 )
 from daskmetrics.core.files import atomic_write, opened, require_regular
 from daskmetrics.core.serialization import build, parse
-from daskmetrics.domain.events import Event, from_json, records, to_json
+from daskmetrics.domain.events import KINDS, Event, from_json, records, to_json
 from daskmetrics.domain.record import Record
 
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
@@ -75,7 +75,7 @@ def encode(plain: Mapping[str, Any], before: int = 0) -> bytes:
 def decode(line: bytes, before: int = 0) -> dict[str, Any] | None:
     """The JSON object of a line, or None if the line is damaged."""
     text = line[9:].removesuffix(b"\n")
-    if line[:9] != b"%08x " % zlib.crc32(text, before):
+    if not _is_intact(line, before):
         return None
     try:
         return dict(parse(text.decode()))
@@ -83,24 +83,30 @@ def decode(line: bytes, before: int = 0) -> dict[str, Any] | None:
         return None
 
 
+def _is_intact(line: bytes, before: int) -> bool:
+    return line[:9] == b"%08x " % zlib.crc32(line[9:].removesuffix(b"\n"), before)
+
+
+def entry_at(file: IO[bytes], place: int) -> Event:
+    """The entry of the line that begins at a place where a `Reading` has found one."""
+    file.seek(place)
+    return from_json(parse(file.readline()[9:]))
+
+
 @dataclass(frozen=True)
 class Contents:
     """What a journal holds."""
 
-    entries: list[Event]  # the oldest one at the start, without the line that holds the format
+    # the oldest one at the start, without the line that holds the format and what was skipped
+    entries: list[Event]
     length: int = 0  # bytes of all whole lines
     checksum: int = 0  # of the last line; the next one continues it
     torn: int = 0  # bytes of half a line at the end, which was never committed
 
 
-def read(path: Path) -> Iterator[Event]:
-    """The entries of a journal, oldest first; safe while a run is writing.
-
-    Raises DataError for a damaged line, with its number; for missing committed lines; for a mark
-    without a journal; and for a format or a kind of entry that this version does not know. Half a
-    line at the very end is what a killed writer leaves: it was never committed and is passed over.
-    """
-    return iter(scan(path).entries)
+def read(path: Path, skipped: tuple[type[Event], ...] = ()) -> Iterator[Event]:
+    """The entries of a journal, oldest first; errors as for `Reading`."""
+    return iter(scan(path, skipped=skipped).entries)
 
 
 @contextmanager
@@ -118,74 +124,130 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-@no_collection()
-def scan(
-    path: Path, length: int = 0, checksum: int = 0, digest: hashlib._Hash | None = None
-) -> Contents:
-    """Everything that a journal holds, nothing if it is new; errors as for `read`.
+class Reading:
+    """The entries of a journal, oldest first, none of which is held; safe while a run is writing.
 
     Parameters
     ----------
     path : Path
     length, checksum : int
-        Those of an earlier reading: only the entries after it are returned. Whether the bytes
+        Those of an earlier reading: only the entries after it are read. Whether the bytes
         before are still the same is for the caller to know; an error may name another line.
     digest : hash of hashlib, optional
         Takes every whole line that is read.
+    skipped : tuple of classes
+        Of entries that are passed over: their checksums are compared, and nothing else.
+
+    Attributes
+    ----------
+    place : int
+        Where the line of the latest entry begins.
+    length, checksum, torn : int
+        As in `Contents`, of what was read so far.
+
+    Raises
+    ------
+    DataError
+        For a damaged line, with its number; for missing committed lines; for a mark without a
+        journal; and for a format or a kind of entry that this version does not know. Half a line
+        at the very end is what a killed writer leaves: it was never committed and is passed over.
     """
-    require_regular(path)
-    require_regular(mark_of(path))
-    committed, mark_checksum = _read_mark(path)  # before the lines: a writer may add some meanwhile
-    entries: list[Event] = []
-    torn = 0
-    if 0 < committed <= length and (committed, mark_checksum) != (length, checksum):
-        raise _damaged(path, 1)  # the mark is compared with its line, which is not read
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        if not committed:
-            return Contents(entries)
-        raise DataError(
-            f"'{path}' is missing, but {committed} bytes were committed to it. {PUT_BACK} To "
-            f"compute everything again, delete '{mark_of(path)}'."
-        ) from None
-    with file:
-        file.seek(length)
-        for number, line in enumerate(file, start=1 + bool(length)):
-            plain = decode(line, checksum)
-            if not line.endswith(b"\n"):
-                # a committed line that lost its line feed is damage
-                if not _HALF_A_LINE.fullmatch(line) or decode(line[:-1], checksum) is not None:
+
+    def __init__(
+        self,
+        path: Path,
+        length: int = 0,
+        checksum: int = 0,
+        digest: hashlib._Hash | None = None,
+        skipped: tuple[type[Event], ...] = (),
+    ) -> None:
+        self.path = path
+        self.place = 0
+        self.length = length
+        self.checksum = checksum
+        self.torn = 0
+        self._digest = digest
+        self._skipped = tuple(b'{"type":"%s",' % KINDS[kind].encode() for kind in skipped)
+
+    def __iter__(self) -> Iterator[Event]:
+        path = self.path
+        require_regular(path)
+        require_regular(mark_of(path))
+        # before the lines: a writer may add some meanwhile
+        committed, mark_checksum = _read_mark(path)
+        if 0 < committed <= self.length and (committed, mark_checksum) != (
+            self.length,
+            self.checksum,
+        ):
+            raise _damaged(path, 1)  # the mark is compared with its line, which is not read
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            if not committed:
+                return
+            raise DataError(
+                f"'{path}' is missing, but {committed} bytes were committed to it. {PUT_BACK} To "
+                f"compute everything again, delete '{mark_of(path)}'."
+            ) from None
+        number = int(self.length > 0)
+        with file:
+            file.seek(self.length)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    self._require_half(line, number + 1)
+                    self.torn = len(line)
+                    break
+                number += 1
+                self.place = self.length
+                entry = self._entry(line, number)
+                self.length, self.checksum = self.length + len(line), int(line[:8], 16)
+                if self._digest:
+                    self._digest.update(line)
+                if self.length == committed and self.checksum != mark_checksum:
                     raise _damaged(path, number)
-                torn = len(line)
-                break
-            if plain is None:
-                raise _damaged(path, number)
-            if number > 1:
-                try:
-                    entries.append(from_json(plain))
-                except ValueError as error:
-                    raise DataError(
-                        f"'{path}' has in line {number} what this version of daskmetrics cannot "
-                        f"read, {error}. {OTHER_VERSION}"
-                    ) from None
-            elif plain != _FIRST:
+                if entry is not None:
+                    yield entry
+        if self.length < committed:
+            raise DataError(
+                f"'{path}' ends after line {number}, but {committed - self.length} "
+                "more bytes were committed: it was cut. Restore it from a backup; or delete "
+                f"'{mark_of(path)}' to continue from here: the missing results are computed again."
+            )
+
+    def _require_half(self, line: bytes, number: int) -> None:
+        # a committed line that lost its line feed is damage
+        if not _HALF_A_LINE.fullmatch(line) or decode(line[:-1], self.checksum) is not None:
+            raise _damaged(self.path, number)
+
+    def _entry(self, line: bytes, number: int) -> Event | None:
+        """The entry of a whole line; None for the format, and for what is skipped."""
+        if line.startswith(self._skipped, 9) and _is_intact(line, self.checksum):
+            return None
+        plain = decode(line, self.checksum)
+        if plain is None:
+            raise _damaged(self.path, number)
+        if number == 1:
+            if plain != _FIRST:
                 raise DataError(
-                    f"'{path}' begins with {plain!s:.100}, and this version of daskmetrics reads "
-                    f"format {FORMAT}. {OTHER_VERSION}"
+                    f"'{self.path}' begins with {plain!s:.100}, and this version of daskmetrics "
+                    f"reads format {FORMAT}. {OTHER_VERSION}"
                 )
-            length, checksum = length + len(line), int(line[:8], 16)
-            if digest:
-                digest.update(line)
-            if length == committed and checksum != mark_checksum:
-                raise _damaged(path, number)
-    if length < committed:
-        raise DataError(
-            f"'{path}' ends after line {len(entries) + bool(length)}, but {committed - length} "
-            "more bytes were committed: it was cut. Restore it from a backup; or delete "
-            f"'{mark_of(path)}' to continue from here: the missing results are computed again."
-        )
-    return Contents(entries, length, checksum, torn)
+            return None
+        try:
+            return from_json(plain)
+        except ValueError as error:
+            raise DataError(
+                f"'{self.path}' has in line {number} what this version of daskmetrics cannot "
+                f"read, {error}. {OTHER_VERSION}"
+            ) from None
+
+
+@no_collection()
+def scan(path: Path, skipped: tuple[type[Event], ...] = ()) -> Contents:
+    """Everything that a journal holds, nothing if it is new; errors as for `Reading`."""
+    reading = Reading(path, skipped=skipped)
+    entries = list(reading)
+    return Contents(entries, reading.length, reading.checksum, reading.torn)
 
 
 def _damaged(path: Path, number: int) -> DataError:
@@ -205,10 +267,13 @@ class Journal:
         The journal file; made if it does not exist.
     lock : Path
         A lock file beside it, which says who holds the run.
+    skipped : tuple of classes
+        Of entries that stay in the file alone, and are read from there (`Reading`).
 
     Attributes
     ----------
     entries : list of Event
+        Without those that are skipped.
     notices : list of str
         What was repaired on opening: the lock of a dead driver taken over, half a line dropped.
 
@@ -231,12 +296,13 @@ class Journal:
     [UnitsRetried(keys=['a'])]
     """
 
-    def __init__(self, path: Path, lock: Path) -> None:
+    def __init__(self, path: Path, lock: Path, skipped: tuple[type[Event], ...] = ()) -> None:
         self.path = path
+        self._skipped = skipped
         with room_for(f"the journal '{path}'"), ExitStack() as stack:
             self._run_lock = RunLock(lock)
             stack.callback(self._run_lock.close)
-            contents = scan(path)
+            contents = scan(path, skipped)
             self._file = _open_at(path, contents)
             stack.callback(os.close, self._file)
             status = os.fstat(self._file)
@@ -309,7 +375,7 @@ class Journal:
             with suppress(StorageError):  # they are committed; the next append compares again
                 self._require_in_place()
             self._commit_tail()
-        self.entries.extend(entries)
+        self.entries.extend(entry for entry in entries if not isinstance(entry, self._skipped))
 
     def _require_in_place(self) -> int:
         """The size of the file at the path.

@@ -532,7 +532,7 @@ class Loop:
 
     def _add(self, entry: Event) -> None:
         self._entries.append(entry)
-        if isinstance(entry, Record):
+        if isinstance(entry, Record) and not self.settings.asks_once:
             self._recorded[entry.key] = entry
 
     def _add_once(self, entry: UnitAsked | WorkerJoined) -> None:
@@ -597,7 +597,11 @@ class Loop:
                 return  # later, for several at once
         while (room := slots - len(self.units)) > 0 and (units := self.source.ask(room)):
             for unit in units:
-                self._add_once(UnitAsked(unit.key, unit.name, dict(unit.note)))
+                asked = UnitAsked(unit.key, unit.name, dict(unit.note))
+                if self.settings.asks_once:
+                    self._add(asked)
+                else:
+                    self._add_once(asked)
                 if record := self._recorded.get(unit.key):
                     self._tell(record)
                     continue

@@ -7,7 +7,6 @@ import os
 import queue
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
@@ -21,9 +20,10 @@ from daskmetrics.core.machine import workers
 from daskmetrics.domain.events import MAP, UnitAsked
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
-from daskmetrics.execution.map.folder import begin, continued
+from daskmetrics.execution.journal import Reading
+from daskmetrics.execution.map.folder import RecordedResults, begin, continued
 from daskmetrics.execution.map.function import load_function, run_batch
-from daskmetrics.execution.map.source import ItemResult, MapSource, MapSpec
+from daskmetrics.execution.map.source import RESULTS, ItemResult, MapSource, MapSpec
 from daskmetrics.execution.runner import LOST, PLAIN, client_of
 
 # The source itself halves a batch that died or was stopped, and tries failed items again. What
@@ -59,10 +59,12 @@ def stream(
         if given is not None:
             client = clients.enter_context(client_of(given))
         journal = stack.enter_context(open_journal(folder))
-        source = MapSource(continued(spec, journal.entries), journal.entries)
-        yield from source.tracker.results()
+        spec = continued(spec, journal.entries)
+        source = MapSource(spec, Reading(journal.path))
+        if source.tracker.finished:
+            yield from RecordedResults(journal.path, spec.items, spec.options.retries)
         begin(source, journal)
-        if not source.tracker.unfinished():
+        if source.tracker.finished == len(spec.items):
             return
         client = client or clients.enter_context(start())
         source.on_result = results.put
@@ -94,7 +96,7 @@ def run(
     on_result: Callable[[ItemResult], None] = lambda result: None,
     say: Callable[[str], None] = log.warning,
     most_memory: float = 0.0,
-) -> list[ItemResult]:
+) -> RecordedResults:
     """Run a map to its end and return its results in the order of its items.
 
     Errors as for `map`.
@@ -105,14 +107,18 @@ def run(
     as a lost worker, are passed to ``say``. A batch whose worker exceeds its memory waits for a
     larger worker, up to ``most_memory`` bytes.
     """
-    source = MapSource(spec, journal.entries)
+    source = MapSource(spec, Reading(journal.path))
     source.on_result = on_result
     begin(source, journal, say)
-    if not source.tracker.unfinished():
-        return source.tracker.results()
-    if client is not None:
-        _run_on(client, source, journal, say, most_memory)
-        return source.tracker.results()
+    if source.tracker.finished < len(spec.items):
+        if client is None:
+            _run_here(source, journal)
+        else:
+            _run_on(client, source, journal, say, most_memory)
+    return RecordedResults(journal.path, spec.items, spec.options.retries)
+
+
+def _run_here(source: MapSource, journal: Journal) -> None:
     while units := source.ask(1):
         for unit in units:
             started = time.perf_counter()
@@ -131,7 +137,6 @@ def run(
             )
             journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)), record)
             source.tell(record)
-    return source.tracker.results()
 
 
 def _run_on(
@@ -148,25 +153,26 @@ def _run_on(
     _check_function(source.spec, client)
     options = source.spec.options
     tracker = source.tracker
-    counts = Counter(result.status for result in tracker.results())
     next_listener, due = source.on_result, 0.0
 
     def publish() -> None:
         # the scheduler is gone: the loop notices and ends the run with a message
         with suppress(OSError):
-            client.log_event(MAP, {"items": len(tracker.states), "counts": dict(counts)})
+            counts = dict(tracker.counts)
+            client.log_event(MAP, {"items": len(source.spec.items), "counts": counts})
 
     def on_result(result: ItemResult) -> None:
         nonlocal due
         next_listener(result)
-        counts[result.status] += 1
         if time.monotonic() >= due:
             due = time.monotonic() + PUBLISH_EVERY
             publish()
 
     source.on_result = on_result
     commit_every = max(1, options.checkpoint_interval // options.batch_size)
-    settings = Settings(retry=RETRY, commit_every=commit_every, most_memory=most_memory)
+    settings = Settings(
+        retry=RETRY, commit_every=commit_every, most_memory=most_memory, asks_once=True
+    )
     run_source(source, client, journal, settings, say=say)
     publish()
 
@@ -174,7 +180,7 @@ def _run_on(
 def open_journal(path: str | Path) -> Journal:
     """The journal of a folder, which is created if it does not exist."""
     folder = RunFolder(journal_folder(path)).create()
-    return Journal(folder.journal, folder.lock)
+    return Journal(folder.journal, folder.lock, RESULTS)
 
 
 def journal_folder(path: str | Path) -> Path:

@@ -6,34 +6,44 @@ again or is read from a results file.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import math
 import os
 import random
 import tempfile
-from bisect import bisect_right
+import weakref
+from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count, groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskmetrics.core.content import is_json
 from daskmetrics.core.errors import ConfigError, DataError, room_for
 from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.keys import Key
 from daskmetrics.core.machine import environment
 from daskmetrics.core.serialization import readable
 from daskmetrics.core.text import plural
 from daskmetrics.domain.events import Event, ItemsRetried, MapStarted, RunStarted, latest, records
 from daskmetrics.domain.results import ItemOutcome, Mapped
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution.journal import RunLock, mark_of, read
-from daskmetrics.execution.map.function import Item, load, make_items, prepare, run_call
+from daskmetrics.execution.journal import Reading, RunLock, entry_at, mark_of, read
+from daskmetrics.execution.map.function import Items, load, make_items, prepare, run_call
 from daskmetrics.execution.map.result_table import flatten, write
-from daskmetrics.execution.map.source import ItemResult, ItemTracker, MapSource, MapSpec
+from daskmetrics.execution.map.source import (
+    RESULTS,
+    ItemResult,
+    ItemTracker,
+    MapSource,
+    MapSpec,
+    outcomes_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 ABSENT = "absent"  #: in place of a value that only the file or only the run has
 MOST_SHOWN = 5  #: differences
+ALONE = ""  # in place of the key of an item whose batch, itself alone, has no outcomes
 REMEDY = "Run the same map again to write the file again."
 
 
@@ -55,19 +66,20 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
     folder = RunFolder(journal.path.parent)
     spec = source.spec
     function = spec.function
-    rows = (
-        [item.key, item.name, item.value if is_json(item.value) else None] for item in spec.items
-    )
-    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    file = io.BytesIO()
+    for item in spec.items:
+        row = [item.key, item.name, item.value if is_json(item.value) else None]
+        file.write(json.dumps(row).encode() + b"\n")
+    text = file.getvalue()
     digest = hashlib.sha256(text).hexdigest()
     header = latest(journal.entries, MapStarted)
-    if not source.tracker.unfinished():
+    if source.tracker.finished == len(spec.items):
         if header and header.digest == digest:
             atomic_write(folder.items, text)
         return
     if latest(journal.entries, RunStarted):
         raise ConfigError(f"'{folder.path}' holds an experiment: choose another folder.")
-    if line := unused(spec, journal.entries):
+    if line := unused(spec, lambda: Reading(journal.path)):
         say(line)
     atomic_write(folder.items, text)
     journal.append(
@@ -105,19 +117,19 @@ def continued(spec: MapSpec, entries: Iterable[Event], retry: bool = False) -> M
     return spec.under(headers[-1].version)
 
 
-def unused(spec: MapSpec, entries: Sequence[Event]) -> str | None:
+def unused(spec: MapSpec, entries: Callable[[], Iterable[Event]]) -> str | None:
     """A line on recorded results of other code, if items that have one are computed again."""
     function = spec.function
     change = "Another version is given" if function.stated else "Its code has changed"
     compared = {function.version}  # most starts of a map are of one version
-    for header in reversed(_starts(entries)):
+    for header in reversed(_starts(entries())):
         if header.function != function.name:
             return f"Results of {header.function} are kept in this folder, and not used."
         if header.version in compared:
             continue
         compared.add(header.version)
-        recorded = _indices(spec, entries)
-        count = len(_indices(spec.under(header.version), entries) - recorded)
+        recorded = _finished(spec, entries())
+        count = len(_finished(spec.under(header.version), entries()) - recorded)
         if count:
             return (
                 f"{function.name}: {change}. {plural(count, 'recorded result')} of version"
@@ -131,9 +143,9 @@ def _starts(entries: Iterable[Event]) -> list[MapStarted]:
     return [entry for entry in entries if isinstance(entry, MapStarted)]
 
 
-def _indices(spec: MapSpec, entries: Sequence[Event]) -> set[int]:
-    results = ItemTracker(spec.items, spec.options.retries, entries).results()
-    return {result.index for result in results}
+def _finished(spec: MapSpec, entries: Iterable[Event]) -> set[int]:
+    statuses = ItemTracker(spec.items, spec.options.retries, entries).statuses
+    return {position for position, status in enumerate(statuses) if status}
 
 
 def retry_failed(spec: MapSpec, journal: Journal) -> int:
@@ -141,29 +153,34 @@ def retry_failed(spec: MapSpec, journal: Journal) -> int:
 
     Returns how many.
     """
-    tracker = ItemTracker(spec.items, spec.options.retries, journal.entries)
-    failed = [result.key for result in tracker.failed()]
+    statuses = ItemTracker(spec.items, spec.options.retries, Reading(journal.path)).statuses
+    keys = zip(spec.items.keys, statuses, strict=True)
+    failed = [key for key, status in keys if status not in (None, "ok")]
     if failed:
         journal.append(ItemsRetried(failed))
     return len(failed)
 
 
-def earlier_state(spec: MapSpec, entries: Sequence[Event], finished: int) -> int:
-    """How many entries of a journal make up an earlier state of a map.
+def earlier_state(spec: MapSpec, journal: Path, finished: int) -> tuple[int, int]:
+    """How many entries of a journal make up an earlier state of a map, and how many there are.
 
     The latest one with at most so many finished items. Raises ConfigError if nothing was recorded
     later.
     """
-    recorded = [i for i, entry in enumerate(entries) if isinstance(entry, Record)]
-
-    def finished_at(last: int) -> int:
-        kept = entries[: last + 1]
-        return len(ItemTracker(spec.items, spec.options.retries, kept).results())
-
-    later = recorded[bisect_right(recorded, finished, key=finished_at) :]
-    if not later:
+    tracker = ItemTracker(spec.items, spec.options.retries)
+    keep: int | None = None
+    number = 0
+    for entry in Reading(journal):
+        tracker.enter(entry)
+        if isinstance(entry, Record):
+            if tracker.finished <= finished:
+                keep = None
+            elif keep is None:
+                keep = number
+        number += 1
+    if keep is None:
         raise ConfigError(f"No more than {finished} items are finished: leave out --resume-from.")
-    return later[0]
+    return keep, number
 
 
 def set_aside(path: Path, lock: Path, keep: int) -> Path:
@@ -195,43 +212,128 @@ def is_map(folder: str | Path) -> bool:
     return False
 
 
-def read_map(folder: str | Path) -> tuple[MapStarted, Sequence[Event], ItemTracker]:
-    """The header of the last start of a map, all entries, and its items.
+class RecordedResults(Sequence[ItemResult]):
+    """Results of a map in the order of its items, each read from the journal when it is needed."""
 
-    The items have their results so far. Errors as for `started`.
+    def __init__(
+        self,
+        journal: Path,
+        items: Items,
+        retries: int,
+        entries: Iterable[tuple[int, Event]] | None = None,
+    ) -> None:
+        """By default of all entries of the journal; others come with the places of their lines."""
+        self.tracker = ItemTracker(items, retries)
+        self._journal = journal
+        self._places = array("q", bytes(8 * len(items)))  # of the record of each item
+        for place, entry in placed(Reading(journal)) if entries is None else entries:
+            for position, _ in self.tracker.enter(entry):
+                self._places[position] = place
+        statuses = enumerate(self.tracker.statuses)
+        self._finished = array("q", (position for position, status in statuses if status))
+
+    def __len__(self) -> int:
+        return len(self._finished)
+
+    def __getitem__(self, index: Any) -> Any:
+        (result,) = self._read([self._finished[index]])
+        return result
+
+    def __iter__(self) -> Iterator[ItemResult]:
+        return self._read(self._finished)
+
+    def _read(self, positions: Iterable[int]) -> Iterator[ItemResult]:
+        keys = self.tracker.items.keys
+        with self._journal.open("rb") as file:
+            for place, together in groupby(positions, self._places.__getitem__):
+                record = entry_at(file, place)
+                assert isinstance(record, Record)
+                outcomes = {outcome.key: outcome for outcome in outcomes_of(record, [ALONE])}
+                for position in together:
+                    outcome = outcomes.get(keys[position]) or outcomes[ALONE]
+                    yield self.tracker.result(position, outcome, record.worker)
+
+
+def placed(reading: Reading) -> Iterator[tuple[int, Event]]:
+    """Entries with the places of their lines."""
+    return ((reading.place, entry) for entry in reading)
+
+
+def read_map(folder: str | Path) -> tuple[MapStarted, RecordedResults]:
+    """The header of the last start of a map, and its results so far.
+
+    Errors as for `started`.
     """
-    entries = list(read(RunFolder(Path(folder)).must_exist().journal))
-    header, items = started(folder, entries)
-    return header, entries, ItemTracker(items, header.retries, entries)
+    journal = RunFolder(Path(folder)).must_exist().journal
+    header, items = started(folder, read(journal, RESULTS))
+    return header, RecordedResults(journal, items, header.retries)
 
 
 def started(
-    folder: str | Path, entries: Sequence[Event], known: Container[int] = ()
-) -> tuple[MapStarted, list[Item]]:
+    folder: str | Path, entries: Iterable[Event], known: Container[int] = ()
+) -> tuple[MapStarted, Items]:
     """The header of the last start of a map, and its items, without those at known positions.
 
     Raises ConfigError if there is no map in the folder, and DataError if a line is damaged, or the
     items are missing or were changed.
     """
     run = RunFolder(Path(folder))
-    header = latest(entries, MapStarted)
+    header = latest(list(entries), MapStarted)
     if header is None:
         raise ConfigError(f"The run in '{run.path}' is no map. Start one with: daskmetrics map")
     if not run.items.is_file():
         raise DataError(f"'{run.items}' is missing. {REMEDY}")
-    text = run.items.read_bytes()
-    if header.digest not in ("", hashlib.sha256(text).hexdigest()):
-        raise DataError(f"'{run.items}' was changed. {REMEDY}")
-    items = []
-    for index, line in enumerate(text.splitlines()):
-        if index in known:
-            continue
-        try:
-            key, name, value = json.loads(line)
-        except ValueError:
-            raise DataError(f"Line {index + 1} of '{run.items}' is damaged. {REMEDY}") from None
-        items.append(Item(key, index, value, name))
-    return header, items
+    with run.items.open("rb") as file:
+        if header.digest not in ("", hashlib.file_digest(file, "sha256").hexdigest()):
+            raise DataError(f"'{run.items}' was changed. {REMEDY}")
+        rows = _Rows(os.dup(file.fileno()))
+        keys: list[Key] = []
+        indices = array("q")
+        start = file.seek(0)
+        for index, line in enumerate(file):
+            if index not in known:
+                try:
+                    key, _, _ = json.loads(line)
+                except ValueError:
+                    raise DataError(
+                        f"Line {index + 1} of '{run.items}' is damaged. {REMEDY}"
+                    ) from None
+                keys.append(key)
+                indices.append(index)
+                rows.lines.append(start)
+                rows.lines.append(len(line))
+            start += len(line)
+    return header, Items(keys, _Column(rows, 2), names=_Column(rows, 1), indices=indices)
+
+
+class _Rows:
+    """The rows of the file of items, read when they are needed."""
+
+    def __init__(self, file: int) -> None:
+        self.lines = array("q")  # where each line begins, and its length
+        self._file = file
+        self._latest: tuple[int, Sequence[Any]] = (-1, ())
+        weakref.finalize(self, os.close, file)
+
+    def __getitem__(self, position: int) -> Sequence[Any]:
+        if self._latest[0] != position:
+            start, length = self.lines[2 * position], self.lines[2 * position + 1]
+            self._latest = position, json.loads(os.pread(self._file, length, start))
+        return self._latest[1]
+
+
+@dataclass(frozen=True)
+class _Column(Sequence[Any]):
+    """A column of rows."""
+
+    rows: _Rows
+    number: int
+
+    def __len__(self) -> int:
+        return len(self.rows.lines) // 2
+
+    def __getitem__(self, position: Any) -> Any:
+        return self.rows[position][self.number]
 
 
 def results(folder: str | Path) -> list[ItemResult]:
@@ -244,8 +346,8 @@ def results(folder: str | Path) -> list[ItemResult]:
     DataError
         If a line is damaged.
     """
-    *_, tracker = read_map(folder)
-    return tracker.results()
+    _, recorded = read_map(folder)
+    return list(recorded)
 
 
 @dataclass(frozen=True)
@@ -340,13 +442,13 @@ def verify(
         If there is no map, if the function or the items are not available, or if the function has
         changed.
     """
-    header, entries, tracker = read_map(folder)
-    recorded = tracker.results()
+    header, recorded = read_map(folder)
+    entries = list(read(RunFolder(Path(folder)).journal))
+    keys = recorded.tracker.items.keys
     if values is None:
-        values = [state.item.value for state in tracker.states.values()]
+        values = recorded.tracker.items.values
     remade = make_items(values, header.function, header.version, header.seed)
-    items = {item.key: item for item in remade}
-    if tracker.states.keys() - items.keys():
+    if not set(keys) <= remade.positions.keys():
         raise ConfigError(
             "These are not the items of the map; those that JSON cannot hold are not in its "
             "folder. Give the items as values=."
@@ -359,11 +461,11 @@ def verify(
         function = load(header.reference)
     differences: list[ResultDifference] = []
     if function is not None:
-        prepared = prepare(function, items=(item.value for item in remade))
+        prepared = prepare(function, items=remade.values)
         if prepared.code != header.code and not header.stated:
             raise ConfigError(f"The code of {prepared.name} has changed: restore it to compare.")
         for result in chosen:
-            item = items[result.key]
+            item = remade[remade.positions[result.key]]
             outcome = run_call(function, item.key, item.value, prepared.keywords(item.seed, 1))
             differences += _value_differences(result, outcome, ignore, tolerance)
     batches = [record.value for record in records(entries) if isinstance(record.value, Mapped)]
@@ -372,8 +474,8 @@ def verify(
     return Verification(
         len(entries),
         len(recorded),
-        len(tracker.states),
-        tuple(items[key].name for key in tracker.states if successes[key] > 1),
+        len(keys),
+        tuple(remade[remade.positions[key]].name for key in keys if successes[key] > 1),
         len(chosen),
         tuple(differences),
     )

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,6 +46,7 @@ LARGEST_VALUE = 2**20  # characters of JSON that one call may return
 STATUSES = {Fault.UNDEFINED: "nan", Fault.MEMORY: "oom"}  #: of a failed item; others: error
 
 _LONGEST_NAME = 60
+_DIGEST = 16  # bytes of the hash of an element
 _ITEM = inspect.Parameter("item", inspect.Parameter.POSITIONAL_ONLY)
 
 
@@ -66,9 +68,43 @@ class Item:
         return seed_of(self.key) >> 31
 
 
-def make_items(
-    values: Iterable[object], function: str, version: str, seed: int = 0
-) -> tuple[Item, ...]:
+@dataclass(frozen=True)
+class Items(Sequence[Item]):
+    """Items, each made when it is asked for.
+
+    Of a million, the keys are held, the elements, and 16 bytes of each element's hash.
+    """
+
+    keys: Sequence[Key]
+    values: Sequence[Any]
+    contents: bytes = b""
+    names: Sequence[str] | None = None  # by default short texts of the elements
+    indices: Sequence[int] | None = None  # by default 0, 1, ...
+
+    @cached_property
+    def positions(self) -> Mapping[Key, int]:
+        """Where the item of a key is."""
+        return {key: position for position, key in enumerate(self.keys)}
+
+    def index_at(self, position: int) -> int:
+        """The index of the item at a position."""
+        return position if self.indices is None else self.indices[position]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, position: Any) -> Any:
+        value = self.values[position]
+        return Item(
+            self.keys[position],
+            self.index_at(position),
+            value,
+            self.names[position] if self.names else _short_text(value),
+            self.contents[_DIGEST * position : _DIGEST * (position + 1)].hex(),
+        )
+
+
+def make_items(values: Iterable[object], function: str, version: str, seed: int = 0) -> Items:
     """The elements of an iterable as items.
 
     Raises ConfigError if one has no reproducible content.
@@ -81,24 +117,23 @@ def make_items(
     >>> make_items([7], "bench:step", "v1")[0] == one
     True
     """
-    items = [
-        Item("", index, value, _short_text(value), _content_of(value))
-        for index, value in enumerate(values)
-    ]
-    return with_keys(items, function, version, seed)
+    elements = []
+    contents = bytearray()
+    for value in values:
+        contents += bytes.fromhex(_content_of(value))
+        elements.append(value)
+    return with_keys(Items((), elements, bytes(contents)), function, version, seed)
 
 
-def with_keys(
-    items: Iterable[Item], function: str, version: str, seed: int = 0
-) -> tuple[Item, ...]:
+def with_keys(items: Items, function: str, version: str, seed: int = 0) -> Items:
     """Items with the keys of another version of the function."""
-    counts: Counter[Key] = Counter()
-    changed = []
-    for item in items:
-        key = content_key("item", function, version, item.content, counts[item.content], seed)
-        counts[item.content] += 1
-        changed.append(replace(item, key=key))
-    return tuple(changed)
+    counts: Counter[bytes] = Counter()
+    keys = []
+    for start in range(0, len(items.contents), _DIGEST):
+        content = items.contents[start : start + _DIGEST]
+        keys.append(content_key("item", function, version, content.hex(), counts[content], seed))
+        counts[content] += 1
+    return replace(items, keys=keys)
 
 
 def _content_of(value: object) -> Key:

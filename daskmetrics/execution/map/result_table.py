@@ -8,9 +8,12 @@ import math
 import statistics
 import tempfile
 import warnings
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -80,19 +83,42 @@ def _fields(result: ItemResult) -> dict[str, Any]:
     return fields
 
 
-def add_rows(columns: Columns, results: Iterable[ItemResult]) -> Columns:
-    """Add position, duration and fields of items to the columns.
+@dataclass
+class Numbers:
+    """A field of items, as far as statistics need it."""
 
-    None where an item has no such field.
-    """
-    for result in results:
-        row = {"index": result.index, "seconds": result.seconds, **_fields(result)}
-        length = len(columns.get("index", ()))
-        for name in [name for name in row if name not in columns]:
-            columns[name] = [None] * length
-        for name, column in columns.items():
-            column.append(row.get(name))
-    return columns
+    values: array[float] = dataclass_field(default_factory=lambda: array("d"))
+    is_numeric: bool = True  # otherwise no value is held
+    is_too_large: bool = False  # an integer has more than 64 bits
+
+    def add(self, value: object) -> None:
+        """Add the value of an item."""
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            self.is_too_large = True
+        self.is_numeric &= type(value) in (bool, int, float)
+        if self.is_numeric:
+            self.values.append(value)  # type: ignore[arg-type]
+        else:
+            del self.values[:]
+
+
+@dataclass
+class Successes:
+    """What is said of the items that are ok."""
+
+    count: int = 0
+    fields: dict[str, Numbers] = dataclass_field(default_factory=dict)
+
+    def add(self, result: ItemResult) -> None:
+        """Add an item."""
+        self.count += 1
+        row = _fields(result)
+        if result.seconds is not None:
+            row["seconds"] = result.seconds
+        for name, value in row.items():
+            if name not in self.fields:
+                self.fields[name] = Numbers()
+            self.fields[name].add(value)
 
 
 def flatten(value: object, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -213,22 +239,22 @@ def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
 
     # in the order of the items, in which a map does not yield them
     succeeded = sorted((result for result in results if result.ok), key=_INDEX)
-    rows = _statistics(add_rows({}, succeeded))
+    successes = Successes()
+    for result in succeeded:
+        successes.add(result)
+    rows = _statistics(successes.fields)
     return pd.DataFrame.from_dict(rows, orient="index", columns=STATISTICS)
 
 
-def _statistics(columns: Columns) -> dict[str, Sequence[float]]:
-    """The `STATISTICS` of each column of numbers.
+def _statistics(fields: Mapping[str, Numbers]) -> dict[str, Sequence[float]]:
+    """The `STATISTICS` of each field of numbers.
 
     Without numpy, whose import takes as long as those of 100,000 results.
     """
     rows: dict[str, Sequence[float]] = {}
-    for name, column in columns.items():
-        if name == "index":
-            continue
-        values = [value for value in column if value is not None]
-        if values and {bool, int, float}.issuperset(map(type, values)):
-            numbers = sorted(map(float, values))
+    for name, column in fields.items():
+        if column.is_numeric and column.values:
+            numbers = sorted(column.values)
             mean = math.inf  # where the sum is beyond the largest float
             with suppress(OverflowError):
                 mean = statistics.fmean(numbers)
@@ -273,55 +299,64 @@ def _causes(results: Iterable[ItemResult]) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def repeats(results: Iterable[ItemResult]) -> int:
-    """How many attempts at finished items failed and were repeated."""
-    return sum(result.attempts - 1 for result in results)
-
-
 def deaths(entries: Iterable[Event]) -> int:
     """How many workers died while they ran a batch, also those killed for their memory."""
     faults = (Fault.DEATH.value, Fault.MEMORY.value)
     return sum(isinstance(entry, AttemptFailed) and entry.fault in faults for entry in entries)
 
 
-def summary_text(results: Sequence[ItemResult], died: int = 0) -> str:
-    """Aggregates, counts and causes of failure; ``died`` is the number of workers that did."""
-    columns = add_rows({}, (result for result in results if result.ok))
-    failed = [result for result in results if not result.ok]
-    return text_of(columns, failed, len(results), repeats(results), died)
+@dataclass
+class Summary:
+    """What is said of results, which may be read one by one."""
 
+    successes: Successes = dataclass_field(default_factory=Successes)
+    failed: list[ItemResult] = dataclass_field(default_factory=list)
+    repeated: int = 0  # attempts at finished items that failed
 
-def text_of(
-    columns: Columns, failed: Sequence[ItemResult], total: int, repeated: int = 0, died: int = 0
-) -> str:
-    """The text of a summary.
+    @classmethod
+    def of(cls, results: Iterable[ItemResult]) -> Summary:
+        """That of these results."""
+        summary = cls()
+        for result in results:
+            summary.add(result)
+        return summary
 
-    From the columns of the items that are ok, the results of the others, and the numbers of items,
-    of attempts that were repeated, and of workers that died.
-    """
-    succeeded = len(columns.get("index", ()))
-    counts = f"{total} items: {succeeded} ok, {len(failed)} failed"
-    if open_items := total - succeeded - len(failed):
-        counts += f", {open_items} to do"
-    troubles = []
-    if repeated:
-        troubles.append(f"{plural(repeated, 'attempt')} repeated")
-    if died:
-        troubles.append(f"{plural(died)} died")
-    if troubles:
-        counts += f"; {', '.join(troubles)}"
-    lines = [f"{counts}."]
-    too_large = _beyond_64_bits(columns)
-    if too_large:
-        lines.append(f"  no statistics of {listed(too_large)}: integers of more than 64 bits")
-    for status, reason, names in _causes(failed):
-        lines.append(f"  {len(names)} x {status}: {reason}")
-        lines.append(f"      items {shortened(names, SHOWN_ITEMS)}")
-    shown = {name: column for name, column in columns.items() if name not in too_large}
-    rows = [
-        (name, str(count), *(f"{value:.4g}".replace("nan", "") for value in values))
-        for name, (count, *values) in _statistics(shown).items()
-    ]
-    if not rows:
-        return "\n".join(lines)
-    return Table(("field", *STATISTICS), rows, notes=tuple(lines)).as_text()
+    def add(self, result: ItemResult) -> None:
+        """Add an item."""
+        self.repeated += result.attempts - 1
+        if result.ok:
+            self.successes.add(result)
+        else:
+            self.failed.append(result)
+
+    def text(self, total: int, died: int = 0) -> str:
+        """Aggregates, counts and causes of failure.
+
+        Of so many items and workers that died.
+        """
+        succeeded = self.successes.count
+        counts = f"{total} items: {succeeded} ok, {len(self.failed)} failed"
+        if open_items := total - succeeded - len(self.failed):
+            counts += f", {open_items} to do"
+        troubles = []
+        if self.repeated:
+            troubles.append(f"{plural(self.repeated, 'attempt')} repeated")
+        if died:
+            troubles.append(f"{plural(died)} died")
+        if troubles:
+            counts += f"; {', '.join(troubles)}"
+        lines = [f"{counts}."]
+        fields = self.successes.fields
+        if too_large := [name for name, column in fields.items() if column.is_too_large]:
+            lines.append(f"  no statistics of {listed(too_large)}: integers of more than 64 bits")
+        shown = {name: column for name, column in fields.items() if not column.is_too_large}
+        for status, reason, names in _causes(self.failed):
+            lines.append(f"  {len(names)} x {status}: {reason}")
+            lines.append(f"      items {shortened(names, SHOWN_ITEMS)}")
+        rows = [
+            (name, str(count), *(f"{value:.4g}".replace("nan", "") for value in values))
+            for name, (count, *values) in _statistics(shown).items()
+        ]
+        if not rows:
+            return "\n".join(lines)
+        return Table(("field", *STATISTICS), rows, notes=tuple(lines)).as_text()

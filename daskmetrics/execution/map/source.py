@@ -5,6 +5,7 @@ batches after a failure.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,11 +16,11 @@ import cloudpickle
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.keys import Key, content_key
-from daskmetrics.domain.events import Event, ItemsRetried, UnitAsked, standing
+from daskmetrics.domain.events import Event, ItemsRetried, UnitAsked
 from daskmetrics.domain.results import ItemOutcome, Mapped
 from daskmetrics.execution import Record, RetryPolicy, WorkUnit
 from daskmetrics.execution.map.function import (
-    Item,
+    Items,
     PreparedFunction,
     make_items,
     prepare,
@@ -29,10 +30,12 @@ from daskmetrics.execution.map.function import (
 )
 
 BATCH = "batch"  # the kind of the work units of a map
+#: entries of batches: they stay in the journal, and the driver holds what an `ItemTracker` does
+RESULTS = (UnitAsked, Record)
 SLACK = 5  # in a batch, an item may take this many times the duration of the longest item so far
 # a failed item pauses as long as a failed unit, behind the other items or on its worker
 RETRY = RetryPolicy()
-Batch: TypeAlias = tuple[Item, ...]
+Batch: TypeAlias = tuple[int, ...]  #: positions of items
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class MapSpec:
     """A function, its items, and how they are run."""
 
     function: PreparedFunction
-    items: Batch
+    items: Items
     options: MapOptions
     seed: int = 0  # of the run; each item's seed follows from it
     reference: str | None = None  # where the function was loaded from, as module.py:function
@@ -105,7 +108,7 @@ def make_spec(
     if not isinstance(version, str | None):
         raise ConfigError(f"version is {version!r}, but must be a text.")
     items = make_items(values, "", "")  # read once: a generator may use a value again
-    prepared = prepare(function, version, (item.value for item in items))
+    prepared = prepare(function, version, items.values)
     items = with_keys(items, prepared.name, prepared.version, seed)
     return MapSpec(prepared, items, options, seed, reference)
 
@@ -138,124 +141,162 @@ class ItemResult:
 
 @dataclass
 class ItemState:
-    """Failures of one item, the largest batch it may run in, and its result."""
+    """Failures of an unfinished item, and the largest batch that it may run in."""
 
-    item: Item
     failures: Counter[str] = field(default_factory=Counter)  # since the user asked for a retry
-    attempts: int = 0  # that failed, over all retries
     batch_limit: int | None = None  # for a suspected item
-    result: ItemResult | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """What the record of a batch says of its items, by their positions."""
+
+    finished: Sequence[tuple[int, ItemOutcome]] = ()
+    again: Sequence[int] = ()  # failed, to be tried again
+    suspects: Sequence[int] = ()  # which may run in batches of half the size
 
 
 class ItemTracker:
     """State of all items: rebuilt from the journal, then updated by every batch that finishes.
 
-    A failed item is tried again ``retries`` times; at most once after a timeout or lack of memory
-    with the item alone. Entries of items that this map does not have are ignored.
+    Results stay in the journal: of a finished item the status is held, of an unfinished one what
+    failed. A failed item is tried again ``retries`` times; at most once after a timeout or lack of
+    memory with the item alone. Entries of items that this map does not have are ignored.
 
     >>> from daskmetrics.execution.map.function import make_items
-    >>> one, two = make_items("ab", "bench:step", "v1")
-    >>> tracker = ItemTracker([one, two], retries=0)
+    >>> one, two = items = make_items("ab", "bench:step", "v1")
+    >>> tracker = ItemTracker(items, retries=0)
     >>> died = Record("u", "a, b", "batch", "quarantined", reason="the worker died")
-    >>> states, suspects = tracker.update(died, [one.key, two.key])
-    >>> [(item.name, tracker.states[item.key].batch_limit) for item in suspects]
-    [('a', 1), ('b', 1)]
-    >>> [state], suspects = tracker.update(died, [two.key])
-    >>> state.result.status
-    'quarantined'
+    >>> tracker.update(died, [one.key, two.key]).suspects, tracker.batch_limit(0)
+    ([0, 1], 1)
+    >>> [(position, outcome)] = tracker.update(died, [two.key]).finished
+    >>> position, outcome.status, tracker.unfinished()
+    (1, 'quarantined', [0])
     """
 
-    def __init__(self, items: Sequence[Item], retries: int, entries: Iterable[Event] = ()) -> None:
-        self.states = {item.key: ItemState(item) for item in items}
+    def __init__(self, items: Items, retries: int, entries: Iterable[Event] = ()) -> None:
+        self.items = items
+        self.statuses: list[str | None] = [None] * len(items)  # by position; None: unfinished
+        self.counts: Counter[str] = Counter()  # of the finished items, by status
         self._retries = retries
-        asked: dict[Key, Sequence[Key]] = {}
-        for entry in standing(entries):
-            match entry:
-                case UnitAsked(key=key, note=note):
-                    asked[key] = note.get("items", ())
-                case Record(key=key, kind=kind) if kind == BATCH:
-                    self.update(entry, asked.get(key, ()))
-                case ItemsRetried(items=keys):
-                    for key in self.states.keys() & keys:  # they run again with all their retries
-                        state = self.states[key]
-                        self.states[key] = ItemState(state.item, attempts=state.attempts)
+        self._states: dict[int, ItemState] = {}  # of unfinished items that failed
+        self._failed_attempts: dict[int, int] = {}  # over all retries
+        self._asked: dict[Key, Sequence[Key]] = {}  # items of batches that have no record yet
+        for entry in entries:
+            self.enter(entry)
 
-    def update(
-        self, record: Record, keys: Sequence[Key]
-    ) -> tuple[Sequence[ItemState], Sequence[Item]]:
-        """Enter the record of a batch of these items.
+    def enter(self, entry: Event) -> Sequence[tuple[int, ItemOutcome]]:
+        """Enter the next entry of the journal; returns the items that it finished."""
+        match entry:
+            case UnitAsked(key=key, note=note):
+                self._asked[key] = note.get("items", ())
+            # a second record of a batch says nothing new
+            case Record(key=key, kind=kind) if kind == BATCH and key in self._asked:
+                return self.update(entry, self._asked.pop(key)).finished
+            case ItemsRetried(items=keys):
+                # they run again with all their retries
+                for position in self._positions(keys):
+                    self._states.pop(position, None)
+                    if status := self.statuses[position]:
+                        self.counts[status] -= 1
+                    self.statuses[position] = None
+        return ()
 
-        Returns
-        -------
-        sequence of ItemState
-            The items that were decided: with a result, or to be tried again.
-        sequence of Item
-            Suspected items, which may run in batches of half the size.
-        """
-        if record.value is None and len(keys) > 1:
-            return [], self._suspect(filter(self._is_unfinished, keys), len(keys))
-        reported = [ItemOutcome(key, record.status, reason=record.reason) for key in keys]
-        if isinstance(record.value, Mapped):
-            reported = list(record.value.items)
-        states, crowded = [], []
-        for outcome in reported:
-            if not self._is_unfinished(outcome.key):
-                continue
-            if outcome.status == "oom" and len(keys) > 1:
-                # memory that is short in company may suffice in a smaller batch
-                crowded.append(outcome.key)
-            else:
-                states.append(self._decide(outcome, record.worker))
-        return states, self._suspect(crowded, len(keys))
+    def update(self, record: Record, keys: Sequence[Key]) -> Update:
+        """Enter the record of a batch of these items."""
+        size = len(keys)
+        if record.value is None and size > 1:
+            return Update(suspects=self._suspect(self._unfinished_of(keys), size))
+        finished, again, crowded = [], [], []
+        for outcome in outcomes_of(record, keys):
+            for position in self._unfinished_of([outcome.key]):
+                if outcome.status == "oom" and size > 1:
+                    # memory that is short in company may suffice in a smaller batch
+                    crowded.append(position)
+                elif self._is_last(position, outcome):
+                    finished.append((position, outcome))
+                else:
+                    again.append(position)
+        return Update(finished, again, self._suspect(crowded, size))
 
-    def _is_unfinished(self, key: Key) -> bool:
-        return key in self.states and self.states[key].result is None
+    def _positions(self, keys: Iterable[Key]) -> list[int]:
+        positions = self.items.positions
+        return [positions[key] for key in keys if key in positions]
 
-    def _suspect(self, keys: Iterable[Key], size: int) -> Sequence[Item]:
-        states = [self.states[key] for key in keys]
-        for state in states:
-            state.batch_limit = (size + 1) // 2
-        return [state.item for state in states]
+    def _unfinished_of(self, keys: Iterable[Key]) -> list[int]:
+        return [position for position in self._positions(keys) if not self.statuses[position]]
 
-    def _decide(self, outcome: ItemOutcome, worker: str | None) -> ItemState:
-        state = self.states[outcome.key]
-        status = outcome.status
-        attempts = state.attempts + 1
+    def _suspect(self, positions: Sequence[int], size: int) -> Sequence[int]:
+        for position in positions:
+            self._states.setdefault(position, ItemState()).batch_limit = (size + 1) // 2
+        return positions
+
+    def _is_last(self, position: int, outcome: ItemOutcome) -> bool:
+        """Enter the outcome of an item; whether it is not tried again."""
+        status = sys.intern(outcome.status)
         if status not in ("ok", "nan"):
-            state.attempts = attempts
-            state.failures[status] += 1
+            self._failed_attempts[position] = self._failed_attempts.get(position, 0) + 1
+            failures = self._states.setdefault(position, ItemState()).failures
+            failures[status] += 1
             retries = self._retries
             if status in ("timeout", "oom"):
                 retries = min(1, retries)
-            if not outcome.permanent and state.failures[status] <= retries:
-                return state
-        item = state.item
-        state.result = ItemResult(
+            if not outcome.permanent and failures[status] <= retries:
+                return False
+        self._states.pop(position, None)
+        self.statuses[position] = status
+        self.counts[status] += 1
+        return True
+
+    def batch_limit(self, position: int) -> int | None:
+        """The largest batch that an item may run in."""
+        return self._states.get(position, ItemState()).batch_limit
+
+    def failed_attempts(self, position: int) -> int:
+        """How many attempts at an item have failed, over all retries."""
+        return self._failed_attempts.get(position, 0)
+
+    def result(self, position: int, outcome: ItemOutcome, worker: str | None) -> ItemResult:
+        """The result of a finished item."""
+        item = self.items[position]
+        return ItemResult(
             item.key,
             item.index,
             item.name,
             item.value,
-            status,
+            outcome.status,
             outcome.value,
             outcome.reason,
             outcome.traceback,
-            attempts,
+            self.failed_attempts(position) + (outcome.status in ("ok", "nan")),
             outcome.seconds,
             worker,
         )
-        return state
 
-    def failed(self) -> list[ItemResult]:
-        """Results that are not ok."""
-        return [result for result in self.results() if not result.ok]
+    @property
+    def finished(self) -> int:
+        """How many items have a result."""
+        return self.counts.total()
 
-    def results(self) -> list[ItemResult]:
-        """Results of the finished items, in the order of the items."""
-        return [state.result for state in self.states.values() if state.result]
+    @property
+    def failed(self) -> int:
+        """How many items have a result that is not ok."""
+        return self.finished - self.counts["ok"]
 
-    def unfinished(self) -> list[Item]:
-        """Items without a result, in their order."""
-        return [state.item for state in self.states.values() if not state.result]
+    def has_unsuccessful(self, keys: Iterable[Key]) -> bool:
+        """Whether one of these items has no result, or one that is not ok."""
+        return any(self.statuses[position] != "ok" for position in self._positions(keys))
+
+    def unfinished(self) -> list[int]:
+        """Positions of the items without a result."""
+        return [position for position, status in enumerate(self.statuses) if not status]
+
+
+def outcomes_of(record: Record, keys: Iterable[Key]) -> Sequence[ItemOutcome]:
+    """What the record of a batch says of its items, or of the one that failed alone."""
+    if isinstance(record.value, Mapped):
+        return record.value.items
+    return [ItemOutcome(key, record.status, reason=record.reason) for key in keys]
 
 
 class MapSource:
@@ -281,7 +322,7 @@ class MapSource:
         self.on_result: Callable[[ItemResult], None] = lambda result: None
         self._waiting = deque(self.tracker.unfinished())
         self._running: dict[Key, Batch] = {}
-        self._due: dict[Key, float] = {}
+        self._due: dict[int, float] = {}
         self._longest: float | None = None
         self._stopped = False
 
@@ -292,10 +333,10 @@ class MapSource:
         return units
 
     def _next_batch(self) -> Batch:
-        batch: list[Item] = []
+        batch: list[int] = []
         largest = self.options.batch_size
         while self._waiting:
-            limit = self.tracker.states[self._waiting[0].key].batch_limit
+            limit = self.tracker.batch_limit(self._waiting[0])
             largest = min(largest, limit or largest)
             if len(batch) >= largest:
                 break
@@ -305,13 +346,17 @@ class MapSource:
     def _unit(self, batch: Batch) -> WorkUnit:
         size = len(batch)
         function = self.spec.function
-        name = batch[0].name
+        items = [self.spec.items[position] for position in batch]
+        name = items[0].name
         if size > 1:
-            name = f"{name} ... {batch[-1].name} ({size} items)"
-        attempts = [[item.key, self.tracker.states[item.key].attempts] for item in batch]
+            name = f"{name} ... {items[-1].name} ({size} items)"
+        keys = [item.key for item in items]
+        attempts = [
+            [key, self.tracker.failed_attempts(i)] for key, i in zip(keys, batch, strict=True)
+        ]
         key = content_key(BATCH, attempts)
         self._running[key] = batch
-        wait = max(0.0, *(self._due.get(item.key, -math.inf) - self.clock() for item in batch))
+        wait = max(0.0, *(self._due.get(position, -math.inf) - self.clock() for position in batch))
         timeout = self.options.timeout
         if timeout is not None:
             # the whole timeout for one item, and for the others what the durations so far suggest;
@@ -322,7 +367,7 @@ class MapSource:
             timeout = wait + timeout + (size - 1) * others
         calls = [
             cloudpickle.dumps((item.key, unchanged(item), function.keywords(item.seed, size)))
-            for item in batch
+            for item in items
         ]
         return WorkUnit(
             key,
@@ -331,23 +376,23 @@ class MapSource:
             run_batch,
             (function.payload, calls, wait),
             resources=self.options.resources,
-            note={"items": [item.key for item in batch]},
+            note={"items": keys},
             timeout=timeout,
             delay=wait,
         )
 
     def tell(self, record: Record) -> None:
         batch = self._running.pop(record.key)
-        states, suspects = self.tracker.update(record, [item.key for item in batch])
-        self._waiting.extendleft(reversed(suspects))  # before the others: what kills is found early
-        for state in states:
-            if result := state.result:
-                if result.seconds is not None:
-                    self._longest = max(self._longest or 0.0, result.seconds)
-                self.on_result(result)
-            else:
-                self._due[state.item.key] = self.clock() + RETRY.pause(state.attempts)
-                self._waiting.append(state.item)
+        update = self.tracker.update(record, [self.spec.items.keys[i] for i in batch])
+        self._waiting.extendleft(reversed(update.suspects))  # what kills is found early
+        for position, outcome in update.finished:
+            if outcome.seconds is not None:
+                self._longest = max(self._longest or 0.0, outcome.seconds)
+            self.on_result(self.tracker.result(position, outcome, record.worker))
+        for position in update.again:
+            pause = RETRY.pause(self.tracker.failed_attempts(position))
+            self._due[position] = self.clock() + pause
+            self._waiting.append(position)
 
     def stop(self) -> None:
         """Ask for no more batches: running ones finish and are recorded."""

@@ -76,9 +76,9 @@ def test_each_item_has_one_result(client, tmp_path):
     assert by_item(results) == {i: ("ok", 2 * i) for i in range(25)}
     assert sorted(result.index for result in results) == list(range(25))
     assert all(result.worker in ("0", "1") and result.seconds is not None for result in results)
-    header, _, tracker = read_map(tmp_path / "run")
+    header, results = read_map(tmp_path / "run")
     assert (header.seed, header.version, header.items) == (5, "first", 25)
-    assert [result.value for result in tracker.results()] == list(range(0, 50, 2))
+    assert [result.value for result in results] == list(range(0, 50, 2))
     with pytest.raises(ConfigError, match="No run in"):
         recorded_results(tmp_path / "none")
 

@@ -9,7 +9,7 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution.map import ItemResult, aggregates, causes, frame, write
-from daskmetrics.execution.map.result_table import check_output, summary_text, text_of
+from daskmetrics.execution.map.result_table import Summary, check_output
 
 
 def result(i, value=None, status="ok", **rest):
@@ -119,10 +119,11 @@ def test_causes_differing_only_in_numbers_are_grouped_and_listed():
         ("error", 3),
         ("oom", 1),
     ]
-    text = summary_text([result(0, {"loss": 0.5}), result(1, status="oom", reason="CUDA")])
+    results = [result(0, {"loss": 0.5}), result(1, status="oom", reason="CUDA")]
+    text = Summary.of(results).text(2)
     lines = text.splitlines()
     assert lines[2].split() == ["loss", "1", "0.5", "0.5", "0.5", "0.5", "0.5"]
     assert lines[4:] == ["2 items: 1 ok, 1 failed.", "  1 x oom: CUDA", "      items 1"]
-    assert text_of({}, [], 3) == "3 items: 0 ok, 0 failed, 3 to do."
-    troubled = text_of({}, [], 3, repeated=1, died=2)
+    assert Summary().text(3) == "3 items: 0 ok, 0 failed, 3 to do."
+    troubled = Summary(repeated=1).text(3, died=2)
     assert troubled.endswith("3 to do; 1 attempt repeated, 2 workers died.")

@@ -13,7 +13,8 @@ import pytest
 
 from daskmetrics.domain.events import Event, ItemsRetried, UnitAsked
 from daskmetrics.domain.results import ItemOutcome, Mapped
-from daskmetrics.execution import Record
+from daskmetrics.execution import Journal, Record
+from daskmetrics.execution.map.folder import RecordedResults
 from daskmetrics.execution.map.source import MapOptions, MapSource, make_spec
 
 HISTORIES = int(os.environ.get("DASKMETRICS_SEEDS", "60"))
@@ -104,7 +105,7 @@ def recorded(unit, status: str, *outcomes: ItemOutcome) -> Record:
     return Record(unit.key, unit.name, unit.kind, status, value, reason, worker="w")
 
 
-def test_each_item_is_recorded_once_and_only_faulty_ones_fail():
+def test_each_item_is_recorded_once_and_only_faulty_ones_fail(tmp_path):
     for seed in range(HISTORIES):
         world, results = World(seed), []
         for _ in range(world.random.randrange(4)):
@@ -114,8 +115,13 @@ def test_each_item_is_recorded_once_and_only_faulty_ones_fail():
         assert Counter(result.item for result in results) == Counter(range(world.n)), seed
         failed = {result.item: result.status for result in results if not result.ok}
         assert failed == world.bad, seed
-        replayed = world.source(MapOptions(3, 3)).tracker.results()
-        assert replayed == sorted(results, key=lambda result: result.index), seed
+        path = tmp_path / f"{seed}.jsonl"
+        with Journal(path, tmp_path / "lock") as journal:
+            journal.append(*world.entries)
+        items = make_spec(step, range(world.n), MapOptions()).items
+        assert list(RecordedResults(path, items, 3)) == sorted(
+            results, key=lambda result: result.index
+        ), seed
         batches = [e.value.items for e in world.entries if isinstance(e, Record) and e.value]
         outcomes = [outcome for batch in batches for outcome in batch if outcome.status == "ok"]
         assert len({outcome.key for outcome in outcomes}) == len(outcomes), seed

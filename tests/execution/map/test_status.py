@@ -11,7 +11,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.domain.events import AttemptFailed, UnitAsked
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import ItemOutcome, Mapped
-from daskmetrics.execution.journal import mark_of, scan
+from daskmetrics.execution.journal import Reading, mark_of, read
 from daskmetrics.execution.map import status
 from daskmetrics.execution.map.api import open_journal, run
 from daskmetrics.execution.map.folder import begin, retry_failed
@@ -29,9 +29,9 @@ def lengths(monkeypatch) -> list[int]:
 
     def counted(path, length=0, *rest, **options):
         passed.append(length)
-        return scan(path, length, *rest, **options)
+        return Reading(path, length, *rest, **options)
 
-    monkeypatch.setattr(status, "scan", counted)
+    monkeypatch.setattr(status, "Reading", counted)
     return passed
 
 
@@ -90,7 +90,7 @@ def test_what_a_journal_gained_is_added_as_if_all_were_read(tmp_path, lengths, s
     spec = make_spec(twice, range(40), options)
     passed_over = 0
     with open_journal(tmp_path) as journal:
-        source = MapSource(spec, journal.entries, clock=lambda: 0.0)
+        source = MapSource(spec, read(journal.path), clock=lambda: 0.0)
         begin(source, journal)
         while units := source.ask(chance.randint(1, 4)):
             for unit in units:
@@ -113,7 +113,7 @@ def test_what_a_journal_gained_is_added_as_if_all_were_read(tmp_path, lengths, s
                 source.tell(record)
             if chance.random() < 0.1:
                 retry_failed(spec, journal)
-                source = MapSource(spec, journal.entries, clock=lambda: 0.0)
+                source = MapSource(spec, read(journal.path), clock=lambda: 0.0)
             if chance.random() < 0.5:
                 seen = status.MapStatus.of(folder)
                 passed_over += lengths[-1] > 0
