@@ -287,7 +287,7 @@ def started(
         if header.digest not in ("", hashlib.file_digest(file, "sha256").hexdigest()):
             raise DataError(f"'{run.items}' was changed. {REMEDY}")
         rows = _Rows(os.dup(file.fileno()))
-        keys: list[Key] = []
+        positions: dict[Key, int] = {}
         indices = array("q")
         start = file.seek(0)
         for index, line in enumerate(file):
@@ -298,12 +298,12 @@ def started(
                     raise DataError(
                         f"Line {index + 1} of '{run.items}' is damaged. {REMEDY}"
                     ) from None
-                keys.append(key)
+                positions[key] = len(positions)
                 indices.append(index)
                 rows.lines.append(start)
                 rows.lines.append(len(line))
             start += len(line)
-    return header, Items(keys, _Column(rows, 2), names=_Column(rows, 1), indices=indices)
+    return header, Items(positions, _Column(rows, 2), names=_Column(rows, 1), indices=indices)
 
 
 class _Rows:

@@ -75,23 +75,27 @@ class Items(Sequence[Item]):
     Of a million, the keys are held, the elements, and 16 bytes of each element's hash.
     """
 
-    keys: Sequence[Key]
+    positions: Mapping[Key, int]  # 0, 1, ... by the keys
     values: Sequence[Any]
     contents: bytes = b""
     names: Sequence[str] | None = None  # by default short texts of the elements
     indices: Sequence[int] | None = None  # by default 0, 1, ...
 
     @cached_property
-    def positions(self) -> Mapping[Key, int]:
-        """Where the item of a key is."""
-        return {key: position for position, key in enumerate(self.keys)}
+    def keys(self) -> Sequence[Key]:
+        """The keys, in the order of the items."""
+        return list(self.positions)
 
     def index_at(self, position: int) -> int:
         """The index of the item at a position."""
         return position if self.indices is None else self.indices[position]
 
+    def content(self, position: int) -> Key:
+        """The hash of the element at a position."""
+        return self.contents[_DIGEST * position : _DIGEST * (position + 1)].hex()
+
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.positions)
 
     def __getitem__(self, position: Any) -> Any:
         value = self.values[position]
@@ -100,7 +104,7 @@ class Items(Sequence[Item]):
             self.index_at(position),
             value,
             self.names[position] if self.names else _short_text(value),
-            self.contents[_DIGEST * position : _DIGEST * (position + 1)].hex(),
+            self.content(position),
         )
 
 
@@ -117,23 +121,35 @@ def make_items(values: Iterable[object], function: str, version: str, seed: int 
     >>> make_items([7], "bench:step", "v1")[0] == one
     True
     """
+    return with_keys(without_keys(values), function, version, seed)
+
+
+def without_keys(values: Iterable[object]) -> Items:
+    """The elements of an iterable, which is read once; errors as for `make_items`."""
     elements = []
     contents = bytearray()
     for value in values:
         contents += bytes.fromhex(_content_of(value))
         elements.append(value)
-    return with_keys(Items((), elements, bytes(contents)), function, version, seed)
+    return Items({}, elements, bytes(contents))
 
 
 def with_keys(items: Items, function: str, version: str, seed: int = 0) -> Items:
     """Items with the keys of another version of the function."""
-    counts: Counter[bytes] = Counter()
-    keys = []
-    for start in range(0, len(items.contents), _DIGEST):
-        content = items.contents[start : start + _DIGEST]
-        keys.append(content_key("item", function, version, content.hex(), counts[content], seed))
-        counts[content] += 1
-    return replace(items, keys=keys)
+
+    def key(content: Key, equal: int) -> Key:
+        return content_key("item", function, version, content, equal, seed)
+
+    repeated: Counter[Key] = Counter()
+    positions: dict[Key, int] = {}
+    for position in range(len(items.values)):
+        content = items.content(position)
+        new = key(content, 0)
+        if new in positions:
+            repeated[content] += 1
+            new = key(content, repeated[content])
+        positions[new] = position
+    return replace(items, positions=positions)
 
 
 def _content_of(value: object) -> Key:

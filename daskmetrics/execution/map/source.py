@@ -22,11 +22,11 @@ from daskmetrics.execution import Record, RetryPolicy, WorkUnit
 from daskmetrics.execution.map.function import (
     Items,
     PreparedFunction,
-    make_items,
     prepare,
     run_batch,
     unchanged,
     with_keys,
+    without_keys,
 )
 
 BATCH = "batch"  # the kind of the work units of a map
@@ -107,7 +107,7 @@ def make_spec(
         raise ConfigError(f"seed is {seed!r}, but must be an int.")
     if not isinstance(version, str | None):
         raise ConfigError(f"version is {version!r}, but must be a text.")
-    items = make_items(values, "", "")  # read once: a generator may use a value again
+    items = without_keys(values)
     prepared = prepare(function, version, items.values)
     items = with_keys(items, prepared.name, prepared.version, seed)
     return MapSpec(prepared, items, options, seed, reference)
@@ -289,7 +289,7 @@ class ItemTracker:
 
     def unfinished(self) -> list[int]:
         """Positions of the items without a result."""
-        return [position for position, status in enumerate(self.statuses) if not status]
+        return [i for i in self.items.positions.values() if not self.statuses[i]]
 
 
 def outcomes_of(record: Record, keys: Iterable[Key]) -> Sequence[ItemOutcome]:
