@@ -5,6 +5,7 @@ import importlib
 import os
 import re
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,14 @@ from distributed.comm import CommClosedError
 
 import daskmetrics as dm
 from daskmetrics.core.errors import ClusterLostError, ConfigError, StorageError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
 from daskmetrics.execution.map import results as recorded_results
 from daskmetrics.execution.map import verify
 from daskmetrics.execution.map.api import open_journal, run
 from daskmetrics.execution.map.folder import continued, read_map, retry_failed
 from daskmetrics.execution.map.source import MapOptions, make_spec
+from daskmetrics.execution.map.status import MapStatus
 from tests.events import started
 
 WRONG = (
@@ -327,3 +330,24 @@ def test_a_wrong_journal_or_option_is_refused_before_any_start(client, tmp_path)
                 list(dm.map(twice, range(3), client=client, journal=wrong))
     with pytest.raises(ConfigError, match="holds an experiment"):
         list(dm.map(twice, range(3), client=client, journal=tmp_path))
+
+
+def long_text(item: int) -> str:
+    return f"{item:04}" * 1000
+
+
+def test_results_stay_in_the_journal_and_not_in_memory(tmp_path):
+    spec = make_spec(long_text, range(2000), MapOptions(batch_size=10))
+    returned = 4000 * len(spec.items)
+    tracemalloc.start()
+    try:
+        with open_journal(tmp_path) as journal:
+            results = run(spec, None, journal)
+            assert tracemalloc.get_traced_memory()[1] < returned
+            assert [len(result.value) for result in results] == [4000] * 2000
+        tracemalloc.reset_peak()
+        assert MapStatus.of(RunFolder(tmp_path)).counts == {"ok": 2000}
+        assert tracemalloc.get_traced_memory()[1] < 2 * returned
+    finally:
+        tracemalloc.stop()
+    assert results[7].value == long_text(7) and len(results) == 2000
