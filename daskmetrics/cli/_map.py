@@ -179,7 +179,7 @@ def _run(
 
     ``cluster`` ends the workers and releases the folder.
     """
-    from daskmetrics.execution.journal import Reading, read
+    from daskmetrics.execution.journal import JournalReading, read
     from daskmetrics.execution.map.api import open_journal, run
     from daskmetrics.execution.map.folder import continued, earlier_state, retry_failed, set_aside
     from daskmetrics.execution.map.result_table import deaths
@@ -200,7 +200,7 @@ def _run(
         spec = continued(spec, journal.entries, given.retry_failed)
         if given.retry_failed:
             retry_failed(spec, journal)
-        tracker = ItemTracker(spec.items, spec.options.retries, Reading(journal.path))
+        tracker = ItemTracker(spec.items, spec.options.retries, JournalReading(journal.path))
         finished = tracker.finished
         if finished:
             display.say(f"{finished} of {len(spec.items)} items are recorded already.")
@@ -252,7 +252,7 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
 
 
 def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster) -> None:
-    from daskmetrics.execution.journal import Reading, read
+    from daskmetrics.execution.journal import JournalReading, read
     from daskmetrics.execution.map.folder import continued, earlier_state, unused
     from daskmetrics.execution.map.source import RESULTS, ItemTracker
 
@@ -262,7 +262,7 @@ def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: 
         keep, _ = earlier_state(spec, folder.journal, given.resume_from)
 
     def entries() -> Iterator[Event]:
-        return islice(Reading(folder.journal), keep)
+        return islice(JournalReading(folder.journal), keep)
 
     recorded = ItemTracker(spec.items, spec.options.retries, entries()).finished
     unfinished = len(spec.items) - recorded

@@ -88,7 +88,7 @@ def _is_intact(line: bytes, before: int) -> bool:
 
 
 def entry_at(file: IO[bytes], place: int) -> Event:
-    """The entry of the line that begins at a place where a `Reading` has found one."""
+    """The entry of the line that begins at a place where a `JournalReading` has found one."""
     file.seek(place)
     return from_json(parse(file.readline()[9:]))
 
@@ -105,7 +105,7 @@ class Contents:
 
 
 def read(path: Path, skipped: tuple[type[Event], ...] = ()) -> Iterator[Event]:
-    """The entries of a journal, oldest first; errors as for `Reading`."""
+    """The entries of a journal, oldest first; errors as for `JournalReading`."""
     return iter(scan(path, skipped=skipped).entries)
 
 
@@ -124,7 +124,7 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class Reading:
+class JournalReading:
     """The entries of a journal, oldest first, none of which is held; safe while a run is writing.
 
     Parameters
@@ -244,8 +244,8 @@ class Reading:
 
 @no_collection()
 def scan(path: Path, skipped: tuple[type[Event], ...] = ()) -> Contents:
-    """Everything that a journal holds, nothing if it is new; errors as for `Reading`."""
-    reading = Reading(path, skipped=skipped)
+    """Everything that a journal holds, nothing if it is new; errors as for `JournalReading`."""
+    reading = JournalReading(path, skipped=skipped)
     entries = list(reading)
     return Contents(entries, reading.length, reading.checksum, reading.torn)
 
@@ -268,7 +268,7 @@ class Journal:
     lock : Path
         A lock file beside it, which says who holds the run.
     skipped : tuple of classes
-        Of entries that stay in the file alone, and are read from there (`Reading`).
+        Of entries that stay in the file alone, and are read from there (`JournalReading`).
 
     Attributes
     ----------

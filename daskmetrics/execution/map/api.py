@@ -20,7 +20,7 @@ from daskmetrics.core.machine import workers
 from daskmetrics.domain.events import MAP, UnitAsked
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
-from daskmetrics.execution.journal import Reading
+from daskmetrics.execution.journal import JournalReading
 from daskmetrics.execution.map.folder import RecordedResults, begin, continued
 from daskmetrics.execution.map.function import load_function, run_batch
 from daskmetrics.execution.map.source import RESULTS, ItemResult, MapSource, MapSpec
@@ -60,7 +60,7 @@ def stream(
             client = clients.enter_context(client_of(given))
         journal = stack.enter_context(open_journal(folder))
         spec = continued(spec, journal.entries)
-        source = MapSource(spec, Reading(journal.path))
+        source = MapSource(spec, JournalReading(journal.path))
         if source.tracker.finished:
             yield from RecordedResults(journal.path, spec.items, spec.options.retries)
         begin(source, journal)
@@ -107,7 +107,7 @@ def run(
     as a lost worker, are passed to ``say``. A batch whose worker exceeds its memory waits for a
     larger worker, up to ``most_memory`` bytes.
     """
-    source = MapSource(spec, Reading(journal.path))
+    source = MapSource(spec, JournalReading(journal.path))
     source.on_result = on_result
     begin(source, journal, say)
     if source.tracker.finished < len(spec.items):

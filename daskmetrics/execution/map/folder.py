@@ -33,7 +33,7 @@ from daskmetrics.core.text import plural
 from daskmetrics.domain.events import Event, ItemsRetried, MapStarted, RunStarted, latest, records
 from daskmetrics.domain.results import ItemOutcome, Mapped
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution.journal import Reading, RunLock, entry_at, mark_of, read
+from daskmetrics.execution.journal import JournalReading, RunLock, entry_at, mark_of, read
 from daskmetrics.execution.map.function import Items, load, make_items, prepare, run_call
 from daskmetrics.execution.map.result_table import flatten, write
 from daskmetrics.execution.map.source import (
@@ -79,7 +79,7 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
         return
     if latest(journal.entries, RunStarted):
         raise ConfigError(f"'{folder.path}' holds an experiment: choose another folder.")
-    if line := unused(spec, lambda: Reading(journal.path)):
+    if line := unused(spec, lambda: JournalReading(journal.path)):
         say(line)
     atomic_write(folder.items, text)
     journal.append(
@@ -153,7 +153,7 @@ def retry_failed(spec: MapSpec, journal: Journal) -> int:
 
     Returns how many.
     """
-    statuses = ItemTracker(spec.items, spec.options.retries, Reading(journal.path)).statuses
+    statuses = ItemTracker(spec.items, spec.options.retries, JournalReading(journal.path)).statuses
     keys = zip(spec.items.keys, statuses, strict=True)
     failed = [key for key, status in keys if status not in (None, "ok")]
     if failed:
@@ -170,7 +170,7 @@ def earlier_state(spec: MapSpec, journal: Path, finished: int) -> tuple[int, int
     tracker = ItemTracker(spec.items, spec.options.retries)
     keep: int | None = None
     number = 0
-    for entry in Reading(journal):
+    for entry in JournalReading(journal):
         tracker.enter(entry)
         if isinstance(entry, Record):
             if tracker.finished <= finished:
@@ -226,7 +226,7 @@ class RecordedResults(Sequence[ItemResult]):
         self.tracker = ItemTracker(items, retries)
         self._journal = journal
         self._places = array("q", bytes(8 * len(items)))  # of the record of each item
-        for place, entry in placed(Reading(journal)) if entries is None else entries:
+        for place, entry in placed(JournalReading(journal)) if entries is None else entries:
             for position, _ in self.tracker.enter(entry):
                 self._places[position] = place
         statuses = enumerate(self.tracker.statuses)
@@ -254,7 +254,7 @@ class RecordedResults(Sequence[ItemResult]):
                     yield self.tracker.result(position, outcome, record.worker)
 
 
-def placed(reading: Reading) -> Iterator[tuple[int, Event]]:
+def placed(reading: JournalReading) -> Iterator[tuple[int, Event]]:
     """Entries with the places of their lines."""
     return ((reading.place, entry) for entry in reading)
 
@@ -286,7 +286,7 @@ def started(
     with run.items.open("rb") as file:
         if header.digest not in ("", hashlib.file_digest(file, "sha256").hexdigest()):
             raise DataError(f"'{run.items}' was changed. {REMEDY}")
-        rows = _Rows(os.dup(file.fileno()))
+        rows = _ItemRows(os.dup(file.fileno()))
         positions: dict[Key, int] = {}
         indices = array("q")
         start = file.seek(0)
@@ -306,7 +306,7 @@ def started(
     return header, Items(positions, _Column(rows, 2), names=_Column(rows, 1), indices=indices)
 
 
-class _Rows:
+class _ItemRows:
     """The rows of the file of items, read when they are needed."""
 
     def __init__(self, file: int) -> None:
@@ -326,7 +326,7 @@ class _Rows:
 class _Column(Sequence[Any]):
     """A column of rows."""
 
-    rows: _Rows
+    rows: _ItemRows
     number: int
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ from daskmetrics.core.machine import environment
 from daskmetrics.core.serialization import build
 from daskmetrics.domain.events import Event, ItemsRetried, MapStarted, UnitAsked, UnitsRetried
 from daskmetrics.domain.record import Record
-from daskmetrics.execution.journal import Reading, entry_at
+from daskmetrics.execution.journal import JournalReading, entry_at
 from daskmetrics.execution.map.folder import RecordedResults, placed, started
 from daskmetrics.execution.map.result_table import Numbers, Successes, Summary, deaths
 from daskmetrics.execution.map.source import RESULTS, ItemTracker
@@ -129,7 +129,7 @@ class _History:
 
     @classmethod
     def _after(cls, folder: RunFolder, kept: _Kept, digest: hashlib._Hash) -> _History:
-        reading = Reading(folder.journal, kept.length, kept.checksum, digest, RESULTS)
+        reading = JournalReading(folder.journal, kept.length, kept.checksum, digest, RESULTS)
         earlier = _entries_at(folder, kept.places)
         others = [pair for pair in earlier if not isinstance(pair[1], RESULTS)]
         others += placed(reading)
@@ -163,7 +163,7 @@ class _History:
 
     def _entries(self) -> Iterator[Placed]:
         """What is kept of the journal, and all that follows."""
-        later = placed(Reading(self.folder.journal, self.kept.length, self.kept.checksum))
+        later = placed(JournalReading(self.folder.journal, self.kept.length, self.kept.checksum))
         return chain(
             _entries_at(self.folder, self.kept.places),
             takewhile(lambda pair: pair[0] < self.length, later),
@@ -202,7 +202,7 @@ def _digest(folder: RunFolder, length: int) -> hashlib._Hash:
     digest = hashlib.sha256(str(environment("daskmetrics")).encode())
     with suppress(OSError):
         digest.update(hashlib.sha256(folder.items.read_bytes()).digest())
-    # `Reading` says that it is missing
+    # `JournalReading` says that it is missing
     with suppress(FileNotFoundError), folder.journal.open("rb") as journal:
         while part := journal.read(min(length, 2**20)):
             digest.update(part)

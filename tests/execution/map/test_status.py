@@ -11,7 +11,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.domain.events import AttemptFailed, UnitAsked
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import ItemOutcome, Mapped
-from daskmetrics.execution.journal import Reading, mark_of, read
+from daskmetrics.execution.journal import JournalReading, mark_of, read
 from daskmetrics.execution.map import status
 from daskmetrics.execution.map.api import open_journal, run
 from daskmetrics.execution.map.folder import begin, retry_failed
@@ -29,9 +29,9 @@ def lengths(monkeypatch) -> list[int]:
 
     def counted(path, length=0, *rest, **options):
         passed.append(length)
-        return Reading(path, length, *rest, **options)
+        return JournalReading(path, length, *rest, **options)
 
-    monkeypatch.setattr(status, "Reading", counted)
+    monkeypatch.setattr(status, "JournalReading", counted)
     return passed
 
 
