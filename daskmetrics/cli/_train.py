@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,18 +102,19 @@ def train(
 
     ignore_input()
     end_as_by_ctrl_c()
-    with exit_when_recorded() as ends:
+    # the workers end after all is written
+    with exit_when_recorded() as ends, ExitStack() as cluster:
         if programs or not all(suite.is_done for suite in suites.values()):
-            with (
-                experiment.Display() as display,
-                connect(
-                    loaded.cluster,
-                    loaded.name,
-                    display.message,
-                    on_start=display.message,
-                    page=page,
-                ) as client,
-            ):
+            with experiment.Display() as display:
+                client = cluster.enter_context(
+                    connect(
+                        loaded.cluster,
+                        loaded.name,
+                        display.message,
+                        on_start=display.message,
+                        page=page,
+                    )
+                )
                 training.train(client, loaded, display, suites, programs)
             for started in programs:
                 say(f"{started.name} has ended. Output of the ranks: {started.folder / 'logs'}")

@@ -152,6 +152,11 @@ class Place:
         return is_finished and self.result.exists() and self.records == SIZES["run"][size]
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the output is written, and a training has said where it is."""
+        return self.result.exists() and (self.verb != "train" or "has ended" in self.said)
+
+    @property
     def said(self) -> str:
         return self.log.read_text(errors="replace")
 

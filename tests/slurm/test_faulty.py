@@ -170,7 +170,7 @@ def test_a_signal_while_a_cluster_closes_ends_the_driver_at_once(place):
     with place.work(SHORT, "_supervisor.HANGS_AFTER = 60.0") as driver:
         assert begins(place), place.said
         place.set("hangs", "scancel", "squeue")
-        assert comes_true(place.result.exists, WITHIN), "the output is written first"
+        assert comes_true(lambda: place.has_ended, WITHIN), "the output is written first"
         time.sleep(1)
         assert driver.poll() is None
         os.kill(driver.pid, signal.SIGTERM)
