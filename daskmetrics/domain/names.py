@@ -32,11 +32,10 @@ __all__ = [
 _ARM = re.compile(r"([^@]+)@(.+)/([0-9]+)(?:/([^/]+))?")
 
 
-# a number with its unit, as in 2.5B
-_NUMERAL = re.compile(
-    r"([0-9]+(?:\.[0-9]+(?=[kmbt](?![a-z0-9])))?)([kmbt](?![a-z0-9]))?", re.IGNORECASE
-)
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+# a number with its unit or exponent, as in 2.5B and 1e5
+_UNIT = r"(?:[kmbt]|e[0-9]{1,2})(?![a-z0-9])"
+_NUMERAL = re.compile(rf"([0-9]+(?:\.[0-9]+(?={_UNIT}))?)({_UNIT})?", re.IGNORECASE)
+_EXPONENTS = {"k": "e3", "m": "e6", "b": "e9", "t": "e12"}
 _NUMBER = re.compile(rf"(?<![0-9.]){_NUMERAL.pattern}(?![0-9]|\.[0-9])", re.IGNORECASE)
 _AFTER_STEP = re.compile(
     rf"(?:step|iter|iteration|update|checkpoint|ckpt)s?[-_=. ]*{_NUMBER.pattern}", re.IGNORECASE
@@ -46,7 +45,10 @@ _NO_STEP = re.compile(
     r"[.~]|te?mp[._-]|.*[._-](?:te?mp|part|partial|incomplete)$|[0-9]+_[A-Z][a-z]"
     r"|[0-9a-f]{40}$|refs/pr/"
 )
-_DATE_OR_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}|(?<![a-zA-Z])[vV][0-9]+(?:\.[0-9]+)*")
+# a date, a version, and a small number such as a learning rate
+_OTHER_NUMBER = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}|(?<![a-z])v[0-9]+(?:\.[0-9]+)*|[0-9.]+e-[0-9]+", re.IGNORECASE
+)
 _LAST_STEP = 10**18  # steps are stored as integers of 64 bits
 
 
@@ -287,12 +289,12 @@ def step_of(revision: str) -> int | None:
     --------
     >>> [step_of(name) for name in ("checkpoint-512-merged", "stage1-step1000-tokens5B", "epoch_10")]
     [512, 1000, 10]
-    >>> [step_of(name) for name in ("0900000", "step10k", "v1.5", "main")]
-    [900000, 10000, None, None]
+    >>> [step_of(name) for name in ("0900000", "step10k", "step5e4", "v1.5", "main")]
+    [900000, 10000, 50000, None, None]
     """
     if _NO_STEP.match(revision):
         return None
-    name = _DATE_OR_VERSION.sub("", revision)
+    name = _OTHER_NUMBER.sub("", revision)
     numbers = _AFTER_STEP.findall(name) or _NUMBER.findall(name)
     steps = [step for step in starmap(_number, numbers) if step <= _LAST_STEP]
     return steps[-1] if steps else None
@@ -436,7 +438,7 @@ def natural_order(name: str) -> list[int | str]:
 
 
 def _number(digits: str, unit: str) -> int:
-    return int(Decimal(digits) * _UNITS[unit.lower()])
+    return int(Decimal(digits + _EXPONENTS.get(unit.lower(), unit)))
 
 
 def step_label(revision: str) -> str:
