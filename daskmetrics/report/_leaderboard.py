@@ -13,6 +13,7 @@ from daskmetrics.answer.answer import (
     CheaperArm,
     RankedArm,
     is_guess,
+    offered,
     over_floor,
     ranked_arms,
     simpler_arms,
@@ -67,7 +68,8 @@ class Leaderboard:
     found : LayerScores, optional
         What was scored here and now, if the arms are not those of a run.
     simpler : tuple of CheaperArm
-        The layers found within the error of the best that are cheaper than it, cheapest first.
+        The layers to take in place of the best, cheapest first: those within its error, and those
+        that may lose less than any cheaper one.
     suites : mapping
         The layers of each checkpoint, by whose names they are shown.
 
@@ -134,7 +136,7 @@ class Leaderboard:
         simpler: tuple[CheaperArm, ...] = ()
         if tested := ties.tested(found.recorded, weights):
             tied, best = tested.tied, tested.best_arm
-            simpler = simpler_arms(tested, sorted(tested.equal_arms, key=simplicity), cost)
+            simpler = simpler_arms(tested, simplicity, cost)
         arms = ranked_arms(found.recorded, weights, tied, best)
         return cls(arms, weights, found, simpler, found.suites)
 
@@ -290,9 +292,9 @@ class Leaderboard:
         """What to use, and what is cheaper."""
         best = self.arms[0]
         score = measured(found.tasks, self.weights, best.mean, best.stderr)
-        simpler = self.cheaper() or next(iter(self.simpler), None)
-        cheapest = self._short_name(simpler.arm) if simpler else ""
         tied = sum(bool(row.tied) for row in self.arms)
+        simpler = offered(self.cheaper(), self.simpler, tied > 1)
+        cheapest = self._short_name(simpler.arm) if simpler else ""
         guess = is_guess(self.over_floor)
         notes = [f"Use {headline(self._short_name(best.arm), score, tied, cheapest, guess)}."]
         if simpler and not guess:
