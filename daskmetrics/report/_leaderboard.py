@@ -392,7 +392,8 @@ class Leaderboard:
         row = self.arms[0]
         if within and (cheaper := self.cheaper(within)):
             (row,) = (row for row in self.arms if row.arm == cheaper.arm)
-        card = f"{row.arm}: {score_text(row.mean, row.stderr)} on {listed(list(self.weights))}."
+        score = measured(self.tasks, self.weights, row.mean, row.stderr)
+        card = f"{self._name(row.arm)}: {score} on {listed(list(self.weights))}."
         return self.found.save(row.arm, folder, card)
 
     def __repr__(self) -> str:

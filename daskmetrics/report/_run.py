@@ -164,10 +164,11 @@ class Best:
 
 def _model_card(answer: Answer) -> str:
     rows = []
-    for task, score in answer.best.scores.items():
-        default = answer.default.scores.get(task)
-        default_text = score_text(default.score, default.stderr) if default else ""
-        rows.append(f"| {task} | {score_text(score.score, score.stderr)} | {default_text} |")
+    for task in answer.tasks:
+        floor = f" ({task.floor.text})" if task.floor else ""
+        scores = (candidate.scores.get(task.name) for candidate in (answer.best, answer.default))
+        texts = (score_text(score.score, score.stderr) if score else "" for score in scores)
+        rows.append(f"| {task.name}: {task.main_score}{floor} | {' | '.join(texts)} |")
     lines = [
         "",
         "## What was measured",
