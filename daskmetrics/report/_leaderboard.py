@@ -130,7 +130,8 @@ class Leaderboard:
             return sizes[arm.model].cost(arm)
 
         def simplicity(arm: Arm) -> tuple[float, float, Arm]:
-            return cost(arm).flops, cost(arm).bytes, arm
+            is_read = arm.checkpoint in found.models  # else nothing is known of its operations
+            return cost(arm).flops if is_read else 0.0, cost(arm).bytes, arm
 
         tied = best = None
         simpler: tuple[CheaperArm, ...] = ()
