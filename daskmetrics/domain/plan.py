@@ -232,8 +232,8 @@ class Plan:
         deleted: dict[str, Key] = {}
         for plan in earlier:  # not only the last, which may lack a model for a while
             for suite in plan.suites:
-                reading = _reading(self.config, suite.model)
-                if reading and reading == _reading(plan.config, suite.model):
+                reading = _reading(self, suite.model)
+                if reading and reading == _reading(plan, suite.model):
                     names = {str(name) for name in suite.checkpoints()} - own
                     deleted |= {name: plan.encodings[name] for name in sorted(names)}
         windows = [plan.window for plan in earlier if plan.key == self.key]
@@ -290,9 +290,11 @@ class Plan:
         return checkpoint.model in self.by_model and str(checkpoint) in self._encodings
 
 
-def _reading(config: Mapping[str, Any], model: str) -> tuple[object, object] | None:
-    for section in config["models"]:
+def _reading(plan: Plan, model: str) -> tuple[object, ...] | None:
+    for section in plan.config["models"]:
         if section["name"] == model:
             own = {key: value for key, value in section.items() if key != "revisions"}
-            return config["protocol"], own
+            # its code may have changed under the same name
+            encoder = plan.protocols.get(model) if own.get("encoder") else None
+            return plan.config["protocol"], own, encoder
     return None

@@ -25,10 +25,10 @@ from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Outcome
 from daskmetrics.bandit.recommend import rise_forecast
 from daskmetrics.checkpoints import rolling
-from daskmetrics.checkpoints.arrivals import AT_REST, Arrivals, Follower
+from daskmetrics.checkpoints.arrivals import AT_REST, Arrivals, Follower, followed, followed_folder
 from daskmetrics.config import Config
 from daskmetrics.core.errors import DaskmetricsError, room_for
-from daskmetrics.core.files import RunFolder, expanded, open_own, private
+from daskmetrics.core.files import RunFolder, open_own, private
 from daskmetrics.core.keys import content_key
 from daskmetrics.core.machine import workers
 from daskmetrics.core.text import duration, parse_duration, plural, score_text
@@ -154,8 +154,7 @@ class _Watcher:
     def train(self) -> None:
         """Begin the training of models whose programs have not ended well."""
         for model in self.config.models:  # else it could be taken for an id of the hub
-            folder = expanded(model.source or "")
-            folder.mkdir(parents=True, exist_ok=True)
+            followed_folder(model).mkdir(parents=True, exist_ok=True)
         programs = {
             program.name: program
             for program in training.programs(self.config, self.folder.path)
@@ -182,7 +181,7 @@ class _Watcher:
 
     def follow(self, on_round: Callable[[], object], stopped: threading.Event) -> None:
         """Look for checkpoints, and begin rounds, until there is a reason to end."""
-        sources = ", ".join(f"'{model.source}'" for model in self.config.models)
+        sources = ", ".join(f"'{m.checkpoints or m.source}'" for m in self.config.models)
         self.display.say(f"Watching {sources}. Ctrl-C ends it; the same command goes on.")
         while True:
             if stopped.is_set():
@@ -273,12 +272,12 @@ class _Watcher:
                 checkpoint = Checkpoint(model.name, name)
                 if self.log.write("checkpoint", checkpoint=str(checkpoint), step=checkpoint.step):
                     self.display.say(f"{checkpoint} is complete")
-            folder = expanded(model.source or "")
+            checkpoints = followed(model)
             for checkpoint in self.log.complete():
                 name = checkpoint.revision
                 if checkpoint.model != model.name or name in present:
                     continue
-                if not (folder / name).is_dir():
+                if name not in checkpoints:
                     self.log.write("gone", checkpoint=str(checkpoint))
                     self.display.say(
                         f"{checkpoint} was deleted: its scores stay, but it cannot be the best"
