@@ -10,7 +10,7 @@ from typing import Any
 
 from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.text import score_text
-from daskmetrics.domain.names import Arm, Cell, Checkpoint, Suite, grid
+from daskmetrics.domain.names import Arm, Cell, Checkpoint, LayerNames, Suite, grid
 from daskmetrics.domain.record import Record
 
 VERSION = 1  #: of the computation: increase it when equal inputs no longer give equal numbers
@@ -137,7 +137,7 @@ class Plan:
         return {suite.model: suite for suite in self.suites}
 
     @property
-    def layer_names(self) -> Mapping[str, Sequence[str]]:
+    def layer_names(self) -> LayerNames:
         """Names of the layers of models that do not number them."""
         return {suite.model: suite.layer_names for suite in self.suites if suite.layer_names}
 

@@ -39,7 +39,14 @@ from daskmetrics.domain.events import (
     measured,
     scored,
 )
-from daskmetrics.domain.names import Arm, Cell, Checkpoint, training_order
+from daskmetrics.domain.names import (
+    Arm,
+    Cell,
+    Checkpoint,
+    arm_name,
+    layer_name,
+    training_order,
+)
 from daskmetrics.domain.plan import Plan
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
@@ -298,16 +305,17 @@ class _Watcher:
             write(best=None, rise=None)
             return
         best = best_fields(plan, ended)
-        rise = rise_fields(plan, list(self.journal.records()), ended.recommendation.arm)
+        leader = ended.recommendation.arm
+        rise = rise_fields(plan, list(self.journal.records()), leader)
         believed = "is" if ended.recommendation.confirmed else "is expected to be"
-        text = f"{best['arm']} {believed} the best of {plural(checkpoints, 'checkpoint')}"
+        text = f"{arm_name(leader, plan.layer_names)} {believed} the best of {plural(checkpoints, 'checkpoint')}"
         if best["score"] is not None:
             text += f", {score_text(best['score'], best['stderr'])}"
         text += "."
         if rise:
             state = "has stopped rising" if rise["stopped"] else "may still rise"
             text += (
-                f" Layer {rise['layer']} {state}: by step {rise['steps'][-1]:,} it rises by more"
+                f" Layer {layer_name(leader, plan.layer_names)} {state}: by step {rise['steps'][-1]:,} it rises by more"
                 f" than {100 * RISE:g} % with probability {rise['probability']:.2f}."
             )
         if write(cells=ended.recommendation.cells, best=best, rise=rise, text=text):

@@ -15,6 +15,7 @@ from daskmetrics.answer import analysis
 from daskmetrics.core.errors import DaskmetricsError, room_for
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.text import plural, score_text
+from daskmetrics.domain.names import arm_name
 from daskmetrics.execution.map.folder import is_map
 from daskmetrics.report._format import percent
 from daskmetrics.report._run import Run
@@ -97,13 +98,13 @@ def _columns(run: Run) -> Row:
         columns["state"] = "running"
     means = run.means
     if best := run.recommendation:
-        columns["arm"] = str(best.arm)
+        columns["arm"] = arm_name(best.arm, run.plan.layer_names)
         if not best.confirmed:
             columns["arm"] += " (expected)"
         if best.arm in means:
             columns["score"] = score_text(*means[best.arm])
         columns["cost"] = f"{percent(best.spent / best.exhaustive)} of scoring everything"
     elif leader := analysis.leader(means):
-        columns["arm"] = f"{leader.arm} (so far)"
+        columns["arm"] = f"{arm_name(leader.arm, run.plan.layer_names)} (so far)"
         columns["score"] = score_text(leader.score, leader.stderr)
     return columns
