@@ -310,6 +310,7 @@ class Page:
             points = layer_points(live, names, of_model, suite)
             are_scores = set(names) <= set(live.tasks)
             drawing.draw_curves(self.lines, points, are_scores=are_scores)
+            self.lines.xaxis.axis_label = "layer" if suite.layer_names else drawing.LAYER
             self.lines.xaxis.major_label_overrides = dict(enumerate(suite.layer_names))
             self.lines.title.text = title
         self.choices.visible = True

@@ -386,7 +386,11 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
         drawn = np.unique(layer).astype(int).tolist()
         drawn = drawn[:: math.ceil(len(drawn) / MOST_STEPS)]
         ax.set_xticks(drawn, [called[layer] for layer in drawn], rotation=45, ha="right")
-    notes = [LAYER, points.attrs.get("note"), TIED if points["tied"].any() else ""]
+    notes = [
+        "layer" if called else LAYER,
+        points.attrs.get("note"),
+        TIED if points["tied"].any() else "",
+    ]
     ax.set(xlabel="\n".join(filter(None, notes)), ylabel=points.attrs["label"])
 
 

@@ -43,6 +43,7 @@ class Figures {
     this.paint();
     if (!this.source) return;
     this.names = [...this.source.data.name];
+    this.layer = this.figure("lines").below[0].axis_label;
     // the only checkpoint of each model, named by the model
     this.checkpoints = Object.entries(this.models).map(([model, { lines: [[prefix]] }]) => [prefix, model]);
     for (const name of ["model", "shown", "against"]) this.control(name)?.addEventListener("change", () => this.show());
@@ -138,6 +139,7 @@ class Figures {
     bars.data_source.data = points;
     this.legend(figure, whole.label);
     figure.below[0].setv({ major_label_overrides: called, major_label_orientation: called.size ? 0.6 : "horizontal" });
+    this.label("lines", "below", called.size ? "layer" : this.layer);
     this.label("lines", "left", together ? "score" : field.label);
     const are_scores = field.group === "Scores" && points.y.every(one => one <= 1), most = are_scores ? 1 : Infinity;
     const heights = [...points.y, ...points.low, ...points.high].map(one => Math.min(one, most));

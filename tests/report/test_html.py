@@ -11,6 +11,7 @@ import pytest
 
 from daskmetrics.answer.posterior import path_of
 from daskmetrics.bandit.model import IncrementalPosterior
+from daskmetrics.dashboard.drawing import LAYER
 from daskmetrics.domain.names import Suite
 from daskmetrics.report import write
 from daskmetrics.report.figures import NAMES
@@ -255,6 +256,8 @@ def test_figures_have_the_names_of_layers(browser, a_run):
             view.select_option("#choose-model", model)
             axis = "figures.figure('lines').below[0].major_label_overrides"
             assert view.evaluate(f"[...{axis}.values()]") == names
+            label = view.evaluate("figures.figure('lines').below[0].axis_label")
+            assert label == ("layer" if names else LAYER)
         axis = "figures.figure('map').left[0].major_label_overrides"
         view.select_option("#choose-model", "own")
         assert view.evaluate(f"[...{axis}.values()]") == ["stem", "head"]
