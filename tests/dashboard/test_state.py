@@ -204,3 +204,19 @@ def test_the_page_has_the_names_of_layers():
     source = drawing.arms_source(live.arms, live.suites)
     assert {*source.data["name"]} == decisions
     assert drawing.marked(source, {"best": [live.leader]})["name"] == [live.leader]
+
+
+@pytest.mark.parametrize("names", [("stem", "head"), ()])
+def test_the_lines_of_a_page_have_the_names_of_layers(names):
+    suite = Suite("own", ("main",), (0, 1), 1, layer_names=names)
+    live = LiveState(History((suite,), TASKS).opening()[0])
+    scores = [scored(arm, "s", 0.5) for arm in live.arms]
+    live.receive([SearchStarted(1.0, 1.0, spent=0.0), *scores], 0.0)
+    page = Page(None)
+    page._begin(live)
+    page._show()
+    (axis,) = page.lines.xaxis
+    assert page.lines.visible and axis.major_label_overrides == dict(enumerate(names))
+    assert axis.axis_label == ("layer" if names else drawing.LAYER)
+    points = page.lines.select_one({"name": "points"}).data
+    assert list(points["at"]) == list(names or (0, 1))
