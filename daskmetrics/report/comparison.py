@@ -20,8 +20,9 @@ from daskmetrics.report.status import status_lines
 
 def compare_tables(run: Run, other: Run, compared: RunComparison | ArmComparison) -> list[Table]:
     """Two runs, or two candidates, of which the second may be of another run."""
+    layer_names = run.plan.layer_names, other.plan.layer_names
     if isinstance(compared, ArmComparison):
-        names = _names(compared, run, other)
+        names = _names(compared, *layer_names)
         header = ("task", *names, "difference", "")
         scores = run.recorded[compared.arm], other.recorded[compared.other]
         rows = _score_rows(compared.tasks, scores, compared)
@@ -33,10 +34,10 @@ def compare_tables(run: Run, other: Run, compared: RunComparison | ArmComparison
     if best := compared.best_arms:
         both = run.answer.best.scores, other.answer.best.scores
         rows = _score_rows({**run.kinds, **other.kinds}, both, best)
-        title = _mean_difference(best, _names(best, other, run), other.weights)
+        title = _mean_difference(best, _names(best, *layer_names[::-1]), other.weights)
         notes = unpaired_note(best.tasks.values())
         shown.append(Table(("task", "run", "other", "other − run"), rows, title, notes))
-    shown.append(_agreement(compared.shared, compared.left_out, run.plan.layer_names))
+    shown.append(_agreement(compared.shared, compared.left_out, layer_names[0]))
     shown.append(settings_table(compared.settings))
     return shown
 
@@ -58,12 +59,9 @@ def _score_rows(
     return rows
 
 
-def _names(compared: ArmComparison, run: Run, other: Run) -> tuple[str, str]:
+def _names(compared: ArmComparison, of_arm: LayerNames, of_other: LayerNames) -> tuple[str, str]:
     """What the candidates are called, of which the second may be of another run."""
-    return (
-        arm_name(compared.arm, run.plan.layer_names),
-        arm_name(compared.other, other.plan.layer_names),
-    )
+    return arm_name(compared.arm, of_arm), arm_name(compared.other, of_other)
 
 
 def _mean_difference(
