@@ -19,7 +19,7 @@ from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.answer.ties import EQUAL, LEVEL
 from daskmetrics.answer.worth import FreshItems, Worth, fresh_items, worths_of
 from daskmetrics.domain.failures import Failure
-from daskmetrics.domain.names import Arm
+from daskmetrics.domain.names import Arm, LayerNames, layer_name
 from daskmetrics.domain.outcomes import (
     BEYOND_ERROR,
     PAIR,
@@ -549,7 +549,7 @@ class Answer:
     fresh: FreshItems | None
     failures: Sequence[Failure]
     warnings: Sequence[str]
-    layer_names: Mapping[str, Sequence[str]]
+    layer_names: LayerNames
     encoded_by: str
 
     @property
@@ -617,8 +617,7 @@ def answer_of(evidence: Evidence) -> Answer:
     if overall.gain:
         relation = overall.relation(verdict.default, overall.gain)
     if encoder := plan.protocols.get(best.arm.model, {}).get("encoder"):
-        layer = plan.by_model[best.arm.model].layer_name(best.arm.layer)
-        encoded_by = f"layer {layer} of {encoder}"
+        encoded_by = f"layer {layer_name(best.arm, plan.layer_names)} of {encoder}"
     return Answer(
         name=plan.name,
         folder=evidence.folder,

@@ -210,11 +210,11 @@ def watch(config: Path, folder: Path | None, **options: Any) -> None:
     """Measure and score checkpoints as a training writes them, and say when the score has stopped
     rising.
 
-    The models of CONFIG are folders to which checkpoints are added (`step500`, `checkpoint-500`);
-    a folder may not exist yet. Report, live page and `events.jsonl` in the
-    folder of the run follow. The watch ends with the training: when `training.finished` is in the
-    folder, or the last checkpoint is that of the last step of a trainer. Ctrl-C ends it, too; the
-    same command goes on.
+    The models of CONFIG are folders to which checkpoints are added (`step500`, `checkpoint-500`),
+    or encoders with a pattern of checkpoints (`out/*.pth`); a folder may not exist yet. Report,
+    live page and `events.jsonl` in the folder of the run follow. The watch ends with the training:
+    when `training.finished` is in the folder, or the last checkpoint is that of the last step of a
+    trainer. Ctrl-C ends it, too; the same command goes on.
     """
     loaded = configuration(config, all_settings(options))
     _follow(loaded, RunFolder(folder or RUNS / loaded.name))

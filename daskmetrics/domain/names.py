@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain, pairwise, product, starmap
+from typing import TypeAlias
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.domain.readouts import Readout
@@ -16,8 +17,11 @@ __all__ = [
     "Arm",
     "Cell",
     "Checkpoint",
+    "LayerNames",
     "Suite",
+    "arm_name",
     "grid",
+    "layer_name",
     "log_steps",
     "natural_order",
     "select_revisions",
@@ -246,14 +250,16 @@ class Suite:
 
     def layer_name(self, layer: int) -> int | str:
         """What a layer is called: its name, or its number."""
-        return self.layer_names[layer] if self.layer_names else layer
+        return _called(layer, self.layer_names)
+
+    @property
+    def layer_labels(self) -> tuple[int | str, ...]:
+        """What the compared layers are called."""
+        return tuple(map(self.layer_name, self.layers))
 
     def arm_name(self, arm: Arm) -> str:
-        """The name of an arm, with that of its layer."""
-        if not self.layer_names:
-            return str(arm)
-        names = (str(arm.checkpoint), self.layer_names[arm.layer], arm.readout)
-        return "/".join(filter(None, names))
+        """What an arm of the suite is called, by `arm_name`."""
+        return arm_name(arm, {self.model: self.layer_names})
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """All checkpoints, oldest first."""
@@ -263,6 +269,31 @@ class Suite:
         """All arms: checkpoint by checkpoint, layer by layer, readout by readout."""
         rows = product(self.revisions, self.rows)
         return tuple(Arm(self.model, revision, *row) for revision, row in rows)
+
+
+LayerNames: TypeAlias = Mapping[str, Sequence[str]]
+"""Names of the layers from 0 on, by model; models that number their layers are left out."""
+
+
+def layer_name(arm: Arm, names: LayerNames) -> int | str:
+    """What the layer of an arm is called: its name, or its number."""
+    return _called(arm.layer, names.get(arm.model, ()))
+
+
+def arm_name(arm: Arm, names: LayerNames) -> str:
+    """What an arm is called wherever people read it.
+
+    Its ``str``, by which records name it, has the number of the layer.
+
+    >>> arm_name(Arm("own", "step8", 1, "64d"), {"own": ("first", "pooled")})
+    'own@step8/pooled/64d'
+    """
+    parts = (str(arm.checkpoint), str(layer_name(arm, names)), arm.readout)
+    return "/".join(filter(None, parts))
+
+
+def _called(layer: int, names: Sequence[str]) -> int | str:
+    return names[layer] if names else layer
 
 
 def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:

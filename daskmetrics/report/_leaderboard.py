@@ -187,7 +187,14 @@ class Leaderboard:
             layers.append(suite.layer_name(row.arm.layer) if suite else row.arm.layer)
         return layers
 
-    def _name(self, arm: Arm) -> str:
+    def named(self, arm: Arm) -> str:
+        """What a candidate is called, with the name that its layer has.
+
+        Examples
+        --------
+        >>> board.named(board.arms[0].arm)  # doctest: +SKIP
+        'own@step8/pooled'
+        """
         suite = self.suites.get(arm.checkpoint)
         return suite.arm_name(arm) if suite else str(arm)
 
@@ -197,7 +204,7 @@ class Leaderboard:
         checkpoints = {row.arm.checkpoint for row in self.arms}
         title = "Leaderboard"
         header = ["candidate"]
-        columns = [[self._name(row.arm) for row in shown]]
+        columns = [[self.named(row.arm) for row in shown]]
         if len(checkpoints) == 1:
             title = f"Layers of {checkpoints.pop()}"
             header = ["layer"]
@@ -306,7 +313,7 @@ class Leaderboard:
         """A layer of the only checkpoint, or the whole name."""
         if self.found and len(self.found.suites) == 1 and not arm.readout:
             return f"layer {self.found.layer_name(arm)}"
-        return self._name(arm)
+        return self.named(arm)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw mean scores with standard errors along the layers.
@@ -336,7 +343,7 @@ class Leaderboard:
         need_matplotlib()
         import pandas
 
-        from daskmetrics.report.figures import BESIDE, axes_for, layer_lines
+        from daskmetrics.report.figures import BESIDE, axes_for, layer_lines, shared_names
 
         rows = []
         for row in self.arms:
@@ -351,12 +358,11 @@ class Leaderboard:
         points = pandas.DataFrame(rows, columns=["layer", "value", "error", "tied", "label"])
         first_labels = points["label"].unique()[:MOST_LINES]
         points = points[points["label"].isin(first_labels)]
-        points.attrs.update(label=self._measure, are_scores=True)
+        names = {name.model: suite.layer_names for name, suite in self.suites.items()}
+        called = shared_names([row.arm for row in self.arms], names)
+        points.attrs.update(label=self._measure, are_scores=True, layer_names=called)
         ax = axes_for(ax)
         layer_lines(ax, points)
-        names = {row.arm.layer: name for row, name in zip(self.arms, self._layers, strict=True)}
-        if [*names] != [*names.values()]:
-            ax.set_xticks([*names], [*map(str, names.values())], rotation=45, ha="right")
         ax.legend(**BESIDE)
         return ax
 
@@ -394,7 +400,7 @@ class Leaderboard:
         if within and (cheaper := self.cheaper(within)):
             (row,) = (row for row in self.arms if row.arm == cheaper.arm)
         score = measured(self.tasks, self.weights, row.mean, row.stderr)
-        card = f"{self._name(row.arm)}: {score} on {listed(list(self.weights))}."
+        card = f"{self.named(row.arm)}: {score} on {listed(list(self.weights))}."
         return self.found.save(row.arm, folder, card)
 
     def __repr__(self) -> str:

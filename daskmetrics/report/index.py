@@ -15,6 +15,7 @@ from daskmetrics.answer import analysis
 from daskmetrics.core.errors import DaskmetricsError, room_for
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.text import plural
+from daskmetrics.domain.names import arm_name
 from daskmetrics.execution.map.folder import is_map
 from daskmetrics.report._format import measured, percent
 from daskmetrics.report._run import Run
@@ -98,13 +99,13 @@ def _columns(run: Run) -> Row:
     shown = None
     if best := run.recommendation:
         shown = best.arm
-        columns["arm"] = str(shown)
+        columns["arm"] = arm_name(shown, run.plan.layer_names)
         if not best.confirmed:
             columns["arm"] += " (expected)"
         columns["cost"] = f"{percent(best.spent / best.exhaustive)} of scoring everything"
     elif leader := analysis.leader(run.means):
         shown = leader.arm
-        columns["arm"] = f"{shown} (so far)"
+        columns["arm"] = f"{arm_name(shown, run.plan.layer_names)} (so far)"
     if shown in run.means:
         columns["score"] = measured(run.plan.tasks, run.plan.weights, *run.means[shown])
     return columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from shlex import quote
 
 from daskmetrics.answer import analysis
@@ -12,6 +12,7 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import RunStatus, status_of
 from daskmetrics.core.table import printable
 from daskmetrics.core.text import duration, plural, score_text
+from daskmetrics.domain.names import LayerNames
 from daskmetrics.report._format import Line, candidate, percent
 from daskmetrics.report.lines import use
 
@@ -113,7 +114,7 @@ def cost(search: Cost, budget: float | str) -> str:
     return f"{spent} so far (estimated); budget: {allowed}"
 
 
-def leader(best: Leader | None, scored: int, layer_names: Mapping[str, Sequence[str]]) -> str:
+def leader(best: Leader | None, scored: int, layer_names: LayerNames) -> str:
     """The best candidate so far, of those scored everywhere."""
     if best is None:
         return "no candidate has been scored on every task yet"

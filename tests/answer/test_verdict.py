@@ -209,7 +209,7 @@ def test_the_score_is_over_all_tasks_of_the_objective(a_run):
     assert [answer.verdict.overall.score, answer.best.score] == pytest.approx([mean, mean])
     assert answer.default.score is None
     (row,) = index.rows(run.folder.path.parent)
-    assert row["score"].startswith(f"{mean:.3f}")
+    assert row["score"].startswith(f"score {mean:.3f} ±")
     answer = a_run(objective="retrieval", budget=1.0).answer
     assert len(answer.best.scores) == 3 and answer.verdict.overall.what == "the objective"
     assert answer.best.score == answer.best.scores[TASKS[2]].score

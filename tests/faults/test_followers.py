@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from daskmetrics.checkpoints.arrivals import FINISHED
+from daskmetrics.checkpoints.folders import FINISHED
 from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
 from tests.cli.calling import a_worker, process, wait_until
