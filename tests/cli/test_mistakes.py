@@ -16,6 +16,10 @@ MISTAKES = [
     ("run config.yaml --in-job", "--in-job needs a Slurm allocation"),
     ("train untrained.yaml", "no model has a 'train' section"),
     ("train config.yaml --ranks 2", "is a configuration: its ranks and arguments are in it"),
+    (
+        "train config.yaml --submit --set models.0.train.seed=9",
+        "name a Slurm profile with --cluster",
+    ),
     ("train config.yaml --set models.0.train.width=17", "width 17 is not divisible by 2 heads"),
     ("status runs/none", "No run in 'runs/none'"),
     ("status --follow runs/none", "No run in 'runs/none'"),

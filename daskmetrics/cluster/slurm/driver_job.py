@@ -7,7 +7,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -82,11 +82,16 @@ def script(
 
 
 def submit(
-    profile: Cluster, name: str, folder: Path, config: str, on_message: OnMessage
+    profile: Cluster,
+    name: str,
+    folder: Path,
+    config: str,
+    words: Sequence[str],
+    on_message: OnMessage,
 ) -> Submitted:
     """Write the driver's job and the configuration (YAML), and submit the job.
 
-    Later changes of the user's configuration do not reach the job. It is a ConfigError if a
+    ``words`` are the command that drives a run or a training with this configuration. Later changes of the user's configuration do not reach the job. It is a ConfigError if a
     driver's job of this run is waiting or running, or Slurm would refuse the workers' jobs, and a
     SlurmError if it refuses the driver's.
     """
@@ -95,7 +100,7 @@ def submit(
         state = commands.job_state(previous.job)
         if state and not state.ended:
             raise ConfigError(
-                f"Job {previous.job} already drives this run ({state.state.lower()}). Follow it "
+                f"Job {previous.job} already drives '{run}' ({state.state.lower()}). Follow it "
                 f"with: daskmetrics status --follow {run}, or end it with: scancel {previous.job}"
             )
     if line := commands.ignored_options():
@@ -107,7 +112,7 @@ def submit(
     config_file = atomic_write(folder / "config.yaml", config)
     # -P: a module of the working folder must not replace one of Python's own
     python = [sys.executable, "-P", "-u", "-m", "daskmetrics"]
-    command = [*python, "run", str(config_file), "--folder", str(run)]
+    command = [*python, *words, str(config_file)]
     job_name = f"daskmetrics:driver:{name}"  # no run's own name contains a colon
     comment = secrets.token_hex(8)
     job_script = script(profile, job_name, folder, command, comment)
