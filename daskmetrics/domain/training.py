@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 
@@ -72,6 +72,18 @@ class RankEnding:
     lines: Sequence[str] = ()  # that it printed last
 
 
+def failed_ranks(endings: Iterable[RankEnding]) -> list[RankEnding]:
+    """The ranks that made a process group fail, the first one first.
+
+    >>> stopped = RankEnding(1, Cause.STOPPED, since=9.0)
+    >>> failed = failed_ranks([RankEnding(0, Cause.PARTNER, "timed out", since=60.0), stopped])
+    >>> [ending.rank for ending in failed]
+    [1, 0]
+    """
+    failed = [ending for ending in endings if ending.cause != Cause.DONE]
+    return sorted(failed, key=lambda ending: (ending.cause, ending.since))
+
+
 @dataclass(frozen=True)
 class TrainingStatus:
     """How far a program is, as its launcher keeps it in the folder of the program."""
@@ -82,6 +94,7 @@ class TrainingStatus:
     driver: Holder | None  # its launcher, until it ends
     nodes: Sequence[str] = ()  # of the ranks that train
     attempt: int = 0
+    began: tuple[float, int] | None = None  # time and number of its first step that was reported
     progress: Progress | None = None
     left: float | None = None  # seconds that its steps still take, once that can be said
     failed: Sequence[
@@ -105,6 +118,21 @@ class TrainingStatus:
     def write(self, folder: Path) -> None:
         """Replace what the folder says."""
         atomic_write(folder / STATUS, json.dumps(asdict(self)))
+
+    def reached(self, progress: Progress, now: float) -> TrainingStatus:
+        """The status at a further step; the time left is that of the steps of this attempt.
+
+        >>> status = TrainingStatus("mine", 2, 0.0, None)
+        >>> for now, step in ((100.0, 50), (120.0, 60)):
+        ...     status = status.reached(Progress(step, 100), now)
+        >>> status.left
+        80.0
+        """
+        began, first = self.began or (now, progress.step)
+        left = None
+        if progress.total is not None and progress.step > first:
+            left = (progress.total - progress.step) * (now - began) / (progress.step - first)
+        return replace(self, began=(began, first), progress=progress, left=left, notice="")
 
     @property
     def is_driven(self) -> bool:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from daskmetrics.domain.events import TRAIN
-from daskmetrics.domain.training import Cause, RankEnding
+from daskmetrics.domain.training import Cause, RankEnding, failed_ranks
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
     Program,
     RankHost,
     RankSpec,
-    failed_ranks,
     place_ranks,
 )
 from daskmetrics.training.progress import PIPE, progress

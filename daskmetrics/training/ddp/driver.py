@@ -19,13 +19,18 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.holder import Holder
 from daskmetrics.core.machine import ask, replace_worker, thread_of, workers
 from daskmetrics.core.telemetry import EVERY, TelemetryFile
-from daskmetrics.domain.training import Cause, Progress, RankEnding, TrainingStatus
+from daskmetrics.domain.training import (
+    Cause,
+    Progress,
+    RankEnding,
+    TrainingStatus,
+    failed_ranks,
+)
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
     Program,
     RankHost,
     RankSpec,
-    failed_ranks,
     place_ranks,
     rank_table,
 )
@@ -111,12 +116,10 @@ class _Launcher:
     workers_checked: float = 0.0
     seen: dict[str, float] = field(default_factory=dict)  # last heartbeats of workers
     silent: dict[str, float] = field(default_factory=dict)  # seconds without another one
-    attempt: int = 0
     # the latest process group
     reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
     hosts: tuple[RankHost, ...] = ()  # by rank
     begun: set[int] = field(default_factory=set)  # ranks
-    began: tuple[float, int] | None = None  # time and number of the first step that is reported
     late: list[str] = field(default_factory=list)  # for each late rank, or empty if it has joined
     endings: dict[int, RankEnding] = field(default_factory=dict)  # by rank
     futures: list[Future] = field(default_factory=list)
@@ -134,9 +137,9 @@ class _Launcher:
         self.keep()
         while hosts := self._wait_for_workers():
             self.hosts = hosts
-            self.attempt += 1
-            self.keep(nodes=[host.node for host in hosts], attempt=self.attempt)
-            if self.attempt > 1 or len(hosts) < program.ranks:
+            attempt = self.status.attempt + 1
+            self.keep(nodes=[host.node for host in hosts], attempt=attempt)
+            if attempt > 1 or len(hosts) < program.ranks:
                 message(f"Starting with {len(hosts)} of {program.ranks} ranks.")
             if program.ranks > 1:
                 message(rank_table(hosts).as_text())
@@ -146,9 +149,8 @@ class _Launcher:
                 failure = self._run_group()
             finally:
                 self.places.taken -= {host.address for host in hosts}
-            if failure is None:
-                self.keep(finished=True, left=0.0)
             if failure is None or self.stopping():
+                self.keep(finished=failure is None)
                 return
             self.failures += 1
             # others were ended because of them
@@ -219,12 +221,11 @@ class _Launcher:
     def _run_group(self) -> RankEnding | None:
         """The rank that failed first; None if all succeeded."""
         self.begun = set()
-        self.began = None
         self.late = []
         self.endings = {}
         self.excluded = set()
         reports = self.reports = queue.SimpleQueue()
-        topic = f"{self.run_id}-{self.attempt}"
+        topic = f"{self.run_id}-{self.status.attempt}"
         self.client.subscribe_topic(topic, lambda event: reports.put(event[1]))
         try:
             self._start(topic)
@@ -235,7 +236,7 @@ class _Launcher:
                     break
         finally:
             self._stop()
-            self.status = replace(self.status, notice="", left=None)
+            self.status = replace(self.status, notice="", left=None, began=None)
             self.client.unsubscribe_topic(topic)
         return next(iter(failed_ranks(self.endings.values())), None)
 
@@ -247,7 +248,7 @@ class _Launcher:
         )
         self.futures = []
         for rank, host in enumerate(self.hosts):
-            spec = RankSpec(self.program, self.hosts, rank, topic, self.attempt, directory)
+            spec = RankSpec(self.program, self.hosts, rank, topic, self.status.attempt, directory)
             future = self.client.submit(
                 worker.run_rank,
                 spec,
@@ -324,25 +325,14 @@ class _Launcher:
         elif "late" in report:
             self.late.append(report["late"])
             ranks = len(self.hosts)
-            if len(self.late) == ranks > 1 and self.began is None:
+            if len(self.late) == ranks > 1 and self.status.began is None:
                 text = late_text(self.program, ranks, list(filter(None, self.late)))
                 self.observer.message(text)
                 self.keep(notice=text)
         else:
             progress = Progress(**report["progress"])
-            self._note(progress)
+            self.status = self.status.reached(progress, time.time())
             if progress.step > self.furthest:
                 self.furthest = progress.step
                 self.failures = 0
             self.observer.progressed(self.program, progress)
-
-    def _note(self, progress: Progress) -> None:
-        """Note how far the program is; the next status that is written has it."""
-        now = time.time()
-        if self.began is None:
-            self.began = now, progress.step
-        began, first = self.began
-        left = None
-        if progress.total is not None and progress.step > first:
-            left = (progress.total - progress.step) * (now - began) / (progress.step - first)
-        self.status = replace(self.status, progress=progress, left=left, notice="")

@@ -1,4 +1,4 @@
-"""What a rank is given, how ranks end, and which failed first."""
+"""A program, which worker runs which of its ranks, and what a rank is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from daskmetrics.core.machine import VISIBLE
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
-from daskmetrics.domain.training import Cause, RankEnding
 
 
 @dataclass(frozen=True)
@@ -223,15 +222,3 @@ class RankSpec:
         if host.gpus and neighbours == 1:
             variables[VISIBLE] = host.gpu
         return {name: str(value) for name, value in variables.items()}
-
-
-def failed_ranks(endings: Iterable[RankEnding]) -> list[RankEnding]:
-    """The ranks that made a process group fail, the first one first.
-
-    >>> stopped = RankEnding(1, Cause.STOPPED, since=9.0)
-    >>> failed = failed_ranks([RankEnding(0, Cause.PARTNER, "timed out", since=60.0), stopped])
-    >>> [ending.rank for ending in failed]
-    [1, 0]
-    """
-    failed = [ending for ending in endings if ending.cause != Cause.DONE]
-    return sorted(failed, key=lambda ending: (ending.cause, ending.since))
