@@ -249,20 +249,32 @@ def require_jobs(profile: Cluster) -> None:
         )
 
 
-def submit_driver(
+def submit_config(
     config: Config, folder: Path, words: Sequence[str], looks: Sequence[Path]
 ) -> None:
-    """Submit a job that runs a command with this configuration, and say how to follow it.
+    """Submit a job that runs a command with this configuration, as `submit_driver`."""
+    import yaml
+
+    text = yaml.safe_dump(config.as_dict(), sort_keys=False)
+    submit_driver(config.cluster, config.name, folder, words, looks, text)
+
+
+def submit_driver(
+    profile: Cluster,
+    name: str,
+    folder: Path,
+    words: Sequence[str],
+    looks: Sequence[Path],
+    config: str = "",
+) -> None:
+    """Submit a job that runs a command, and say how to follow it.
 
     The files of the job are in ``folder``; ``looks`` are the folders of which `status` shows more.
     """
-    import yaml
-
     from daskmetrics.cluster.slurm import driver_job
 
-    text = yaml.safe_dump(config.as_dict(), sort_keys=False)
     driver = RunFolder(folder).driver.resolve()
-    job = driver_job.submit(config.cluster, config.name, driver, text, words, note)
+    job = driver_job.submit(profile, name, driver, words, note, config)
     look = "".join(f"  look    daskmetrics status {each}\n" for each in looks)
     say(
         f"Job {job.job} will drive the work in '{folder}'.\n"

@@ -25,7 +25,7 @@ from daskmetrics.cli._common import (
     require_jobs,
     say,
     settings_option,
-    submit_driver,
+    submit_config,
     submit_option,
     text_option,
     workers_option,
@@ -143,7 +143,7 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
     require_jobs(config.cluster)
     run_folder.create()
     words = ["run", "--folder", str(run_folder.path.resolve())]
-    submit_driver(config, run_folder.path, words, [run_folder.path])
+    submit_config(config, run_folder.path, words, [run_folder.path])
 
 
 def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:

@@ -45,6 +45,7 @@ def status(run: Path) -> Output:
         return Output(lambda: {"folder": run, "finished": False, "job": job}, [job])
     if is_map(run):
         progress = MapStatus.of(folder)
+        job = None if progress.finished else _driver_job(run)
         document = {
             "folder": run,
             "finished": progress.finished,
@@ -52,10 +53,11 @@ def status(run: Path) -> Output:
             "counts": progress.counts,
             "attempts_repeated": progress.repeated,
             "workers_died": progress.died,
+            "job": job,
             "workers": workers,
         }
         driver = _driver_lines(folder, workers, progress.finished)
-        return Output(lambda: document, chain([progress.text], driver))
+        return Output(lambda: document, chain([job] if job else [], [progress.text], driver))
     # a map needs none of these
     from daskmetrics.answer import status_of
 

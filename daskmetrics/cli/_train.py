@@ -24,7 +24,7 @@ from daskmetrics.cli._common import (
     require_jobs,
     say,
     settings_option,
-    submit_driver,
+    submit_config,
     submit_option,
     workers_option,
 )
@@ -200,7 +200,7 @@ def _submit(
         suite.claim()  # its folder must be its own before it holds files of a job
     folders = [*(suite.folder for suite in suites.values()), *(each.folder for each in programs)]
     folder = folders[0] if len(folders) == 1 else kept
-    submit_driver(config, folder, ["train"], folders)
+    submit_config(config, folder, ["train"], folders)
 
 
 def _summary(suites: Mapping[str, TrainedSuite], of_programs: Sequence[Path]) -> None:

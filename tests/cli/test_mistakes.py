@@ -38,6 +38,7 @@ MISTAKES = [
     ("map bench.py:step", "either --iterations N, or --items FILE"),
     ("map bench.py:step --iterations 3 --items a.csv", "either --iterations N, or --items FILE"),
     ("map bench.py:step --iterations 3 --cluster slurm.yaml --gpus-per-worker 2", "has one GPU"),
+    ("map bench.py:step --iterations 3 --submit", "name a Slurm profile with --cluster"),
     ("init --yes", "name its folder or hub id with --model"),
     ("init --yes --model ./nowhere", "'./nowhere' is neither a folder nor a hub id"),
     ("init --yes --model a/b --text body", "add --data FILE"),

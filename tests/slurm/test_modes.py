@@ -157,6 +157,19 @@ def test_a_submitted_training_is_shown_stopped_and_resumed(place):
     assert no_job_is_left()
 
 
+def test_a_submitted_map_has_its_options(place):
+    (place / "bench.py").write_text("def step(item):\n    return {'twice': 2 * item}\n")
+    line = "map bench.py:step --iterations 7 --cluster site.yaml --batch-size 2 --output out.csv"
+    output = call(place, f"{line} --submit")
+    job = driver(place / "runs" / "step").job
+    assert f"Job {job} will drive the work in 'runs/step'" in output
+    followed = call(place, "status --follow runs/step")
+    assert f"Job {job} is completed, exit code 0" in followed and "7 items: 7 ok" in followed
+    rows = (place / "out.csv").read_text().splitlines()
+    assert len(rows) == 8 and "twice" in rows[0]
+    assert no_job_is_left()
+
+
 def test_of_a_submitted_training_of_suites_each_is_shown(place):
     two = {**SMALL, "name": "two", "models": [MODEL, {**MODEL, "name": "b"}]}
     (place / "two.yaml").write_text(yaml.safe_dump(two))
