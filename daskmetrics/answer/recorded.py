@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from daskmetrics.answer.evidence import Evidence
 from daskmetrics.answer.sizes import ArmCost, ModelSize, sizes_of
 from daskmetrics.bandit import Pick
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.files import NOTICE, RunFolder
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.serialization import build
 from daskmetrics.domain.events import (
     RunStarted,
@@ -34,6 +33,7 @@ from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.scores import Scores
+from daskmetrics.domain.training import TrainingStatus
 from daskmetrics.execution.journal import holder, read
 
 if TYPE_CHECKING:
@@ -71,11 +71,10 @@ class RecordedRun:
     @property
     def notices(self) -> list[str]:
         """What is said of the programs that train and have no step yet."""
-        texts = []
-        for file in self.folder.training.glob(f"*/{NOTICE}"):
-            with suppress(FileNotFoundError):  # the first step was made meanwhile
-                texts.append(file.read_text())
-        return texts
+        trained = map(TrainingStatus.read, self.folder.training.glob("*"))
+        return [
+            status.notice for status in trained if status and status.notice and status.is_driven
+        ]
 
     @property
     def config(self) -> Mapping[str, Any]:

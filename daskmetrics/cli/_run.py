@@ -22,9 +22,11 @@ from daskmetrics.cli._common import (
     flag_option,
     folder_option,
     ignore_input,
-    note,
+    require_jobs,
     say,
     settings_option,
+    submit_config,
+    submit_option,
     text_option,
     workers_option,
 )
@@ -55,9 +57,7 @@ budget_option = text_option(
 @budget_option
 @folder_option
 @flag_option("--dry-run", "Show what would be done, and submit nothing.")
-@flag_option(
-    "--submit", "Submit a Slurm job that drives the run, and return. See `status --follow`."
-)
+@submit_option
 @flag_option("--in-job", "Use the Slurm job of this shell: one worker per GPU, by srun.")
 def run(
     config: Path | None,
@@ -139,6 +139,13 @@ def _is_finished(folder: RunFolder, plan: Key) -> bool:
     return is_finished(read(folder.journal), plan)
 
 
+def _submit(config: Config, run_folder: RunFolder) -> None:
+    require_jobs(config.cluster)
+    run_folder.create()
+    words = ["run", "--folder", str(run_folder.path.resolve())]
+    submit_config(config, run_folder.path, words, [run_folder.path])
+
+
 def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
     """Measure and score each checkpoint as it appears; ``trains`` by the programs of the models."""
     from daskmetrics import report
@@ -169,28 +176,6 @@ def _on_allocation(config: Config, workers: int | None) -> Config:
     count = present(os.environ).slots(config.cluster.threads, workers)
     changes = {"kind": "allocation", "workers": count, "scoring": None}
     return config.model_copy(update={"cluster": config.cluster.model_copy(update=changes)})
-
-
-def _submit(config: Config, run_folder: RunFolder) -> None:
-    import yaml
-
-    from daskmetrics.cluster.slurm import driver_job
-
-    if config.cluster.kind in ("local", "allocation"):
-        raise ConfigError(
-            "--submit runs the driver in a small job, and a local cluster would share that job: "
-            "name a Slurm profile with --cluster. 'daskmetrics list profiles' shows them."
-        )
-    run_folder.create()
-    text = yaml.safe_dump(config.as_dict(), sort_keys=False)
-    job = driver_job.submit(config.cluster, config.name, run_folder.driver.resolve(), text, note)
-    say(
-        f"Job {job.job} will drive the run in '{run_folder.path}'.\n"
-        f"  follow  daskmetrics status --follow {run_folder.path}\n"
-        f"  look    daskmetrics status {run_folder.path}\n"
-        f"  stop    scancel --batch --signal=TERM {job.job}    (submit again to resume)\n"
-        f"  log     {job.log}"
-    )
 
 
 @click.command(
