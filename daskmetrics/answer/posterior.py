@@ -21,7 +21,7 @@ from daskmetrics.bandit import Outcome, Pick, Problem, problem_of
 from daskmetrics.bandit.model import IncrementalPosterior, Posterior, first_max
 from daskmetrics.bandit.problem import with_checkpoints
 from daskmetrics.bandit.recommend import confidence
-from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.domain import events
 from daskmetrics.domain.names import Arm, Cell, LayerNames, arm_name
 from daskmetrics.domain.outcomes import Difference, Estimate, mean_score
@@ -75,10 +75,18 @@ def arm_named(name: str, arms: Collection[Arm], kind: str, layer_names: LayerNam
     Raises
     ------
     ConfigError
-        If there is none; it names the nearest, since a list of all would have thousands.
+        If there is none; it names the nearest, since a list of all would have thousands. Or if one
+        layer has the number of another as its name.
     """
     called = {arm_name(arm, layer_names): arm for arm in arms}
-    by_name = {str(arm): arm for arm in arms} | called
+    numbered = {str(arm): arm for arm in arms}
+    by_name = numbered | called
+    if numbered.get(name, arm := by_name.get(name)) != arm:
+        other = arm_name(numbered[name], layer_names)
+        raise ConfigError(
+            f"'{name}' is the name of one layer and the number of another. Write {arm} for the"
+            f" first, and {other} for the second."
+        )
     if name not in by_name:
         nearest = difflib.get_close_matches(name, called, n=5, cutoff=0.4)
         raise unknown(kind, name, nearest or list(called)[:5])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,10 +72,12 @@ class RecordedRun:
     @property
     def notices(self) -> list[str]:
         """What is said of the programs that train and have no step yet."""
-        trained = map(TrainingStatus.read, self.folder.training.glob("*"))
-        return [
-            status.notice for status in trained if status and status.notice and status.is_driven
-        ]
+        notices = []
+        for folder in self.folder.training.glob("*"):
+            with suppress(DataError):  # the file of another program
+                if status := TrainingStatus.read(folder):
+                    notices.append(status.notice)
+        return list(filter(None, notices))
 
     @property
     def config(self) -> Mapping[str, Any]:

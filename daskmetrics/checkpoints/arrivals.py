@@ -71,7 +71,10 @@ class Follower:
                     f"Model '{model.name}': a watch follows a folder, and '{source}' is none here."
                     f" Write './{source}' if the training will make it."
                 )
-            for name, path in followed(model).items():
+            paths: Mapping[str, Path] = {}
+            with suppress(OSError):
+                paths = followed(model)
+            for name, path in paths.items():
                 is_at_rest = self._is_at_rest(path, now)
                 try:
                     _require_complete(model, path)
@@ -119,18 +122,16 @@ def followed(model: Model) -> dict[str, Path]:
     """The checkpoints of a suite with a step in their name, by revision.
 
     The program of a model may restrict the names. There are none while the trainer has not created
-    the suite.
+    the suite. It is an OSError if the folder cannot be read.
     """
-    paths: Mapping[str, Path] = {}
-    with suppress(OSError):
-        if model.checkpoints:
-            paths = matching_checkpoints(model.checkpoints)
-        else:
-            pattern = "*"
-            if model.program and model.program.checkpoints:
-                pattern = Path(model.program.checkpoints).name
-            found = sorted(followed_folder(model).glob(f"{pattern}/"))
-            paths = {path.name: path for path in found}
+    if model.checkpoints:
+        paths = matching_checkpoints(model.checkpoints)
+    else:
+        pattern = "*"
+        if model.program and model.program.checkpoints:
+            pattern = Path(model.program.checkpoints).name
+        found = sorted(followed_folder(model).glob(f"{pattern}/"))
+        paths = {path.name: path for path in found}
     return {name: path for name, path in paths.items() if step_of(name) is not None}
 
 
@@ -155,8 +156,8 @@ def _is_finished(model: Model) -> bool:
     """
     if (followed_folder(model) / FINISHED).exists():
         return True
-    paths = followed(model)
     with suppress(OSError, ValueError, KeyError, TypeError):
+        paths = followed(model)
         last = max(paths, key=lambda name: step_of(name) or 0)
         state = parse((paths[last] / STATE).read_bytes())
         return bool(0 < state["max_steps"] <= state["global_step"])

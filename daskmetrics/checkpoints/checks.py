@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
@@ -32,6 +32,8 @@ from daskmetrics.core.serialization import parse, read_json, readable
 Headers = Mapping[str, tuple[str, tuple[int, ...]]]  # type and shape of tensors, by name
 
 STATE = "trainer_state.json"  # what the trainers of transformers write last
+# of which an empty one is cut; others, such as _SUCCESS, may have nothing in them
+_WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".npy", ".onnx", ".h5", ".keras", ".msgpack")
 _OF_A_TRAINER = ("training_args.bin", "optimizer.*", "scheduler.pt", "rng_state*.pth", STATE)
 _FLOATS = {"F64", "F32", "F16", "BF16"}  # types of safetensors
 _BLOCK = re.compile(r"(.*?)\.(\d+)\.")  # the name of a tensor of a block: its stack and its number
@@ -109,8 +111,8 @@ def require_complete(folder: Path) -> None:
 def require_whole(checkpoint: Path) -> None:
     """Raise `Incomplete` if a file of a checkpoint of any program is seen to be cut.
 
-    An empty file is. An archive, as `torch.save` and NumPy write it, ends with its directory, and
-    the header of safetensors says how long its file is. Other formats do not say it.
+    Weights in an empty file are. An archive, as `torch.save` and NumPy write it, ends with its
+    directory, and the header of safetensors says how long its file is. Other formats do not say it.
     """
     with _deleted_meanwhile():
         files = files_of(checkpoint).values()
@@ -119,19 +121,23 @@ def require_whole(checkpoint: Path) -> None:
         for file in files:
             with file.open("rb") as opened:
                 begin = opened.read(len(_ARCHIVE))
+            is_empty = not begin and (file == checkpoint or file.suffix in _WEIGHTS)
             if file.suffix == ".safetensors":
                 _header(file)
-            elif not begin or (begin == _ARCHIVE and not is_zipfile(file)):
+            elif is_empty or (begin == _ARCHIVE and not is_zipfile(file)):
                 raise Incomplete(f"{file.name} is not complete")
         if checkpoint.is_dir():
-            _require_state(checkpoint)
+            _require_state(checkpoint, (STATE,))
 
 
-def _require_state(folder: Path) -> None:
-    """Check that a trainer has written the file that it writes last."""
+def _require_state(folder: Path, of_a_trainer: Sequence[str] = _OF_A_TRAINER) -> None:
+    """Check that a trainer has written the file that it writes last.
+
+    A trainer is known by its files in the folder, or by that file in the folders beside it.
+    """
     # others, which somebody copied without the files of the trainer, need none
     beside = folder.parent.glob(f"checkpoint-*/{STATE}")
-    if any(chain(*map(folder.glob, _OF_A_TRAINER), beside)):
+    if any(chain(*map(folder.glob, of_a_trainer), beside)):
         _require_json(folder / STATE)
 
 

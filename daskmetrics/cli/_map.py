@@ -101,9 +101,11 @@ def map_(**options: Any) -> None:
         _preview(spec, given, folder, profile)
         return
     if given.submit:
+        from daskmetrics.config.schema import name_of
+
         require_jobs(profile)
         folder.create()
-        name = folder.path.resolve().name
+        name = name_of(folder.path.resolve().name)
         submit_driver(profile, name, folder.path, _words(), [folder.path])
         return
     # the workers end after all is written

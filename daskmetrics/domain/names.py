@@ -36,13 +36,18 @@ __all__ = [
 _ARM = re.compile(r"([^@]+)@(.+)/([0-9]+)(?:/([^/]+))?")
 
 
-# a number with its unit or exponent, as in 2.5B and 1e5
-_UNIT = r"(?:[kmbt]|e[0-9]{1,2})(?![a-z0-9])"
-_NUMERAL = re.compile(rf"([0-9]+(?:\.[0-9]+(?={_UNIT}))?)({_UNIT})?", re.IGNORECASE)
-_EXPONENTS = {"k": "e3", "m": "e6", "b": "e9", "t": "e12"}
+# a number with its unit, as in 2.5B
+_NUMERAL = re.compile(
+    r"([0-9]+(?:\.[0-9]+(?=[kmbt](?![a-z0-9])))?)([kmbt](?![a-z0-9]))?", re.IGNORECASE
+)
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _NUMBER = re.compile(rf"(?<![0-9.]){_NUMERAL.pattern}(?![0-9]|\.[0-9])", re.IGNORECASE)
-_AFTER_STEP = re.compile(
-    rf"(?:step|iter|iteration|update|checkpoint|ckpt)s?[-_=. ]*{_NUMBER.pattern}", re.IGNORECASE
+_STEP = r"(?:step|iter|iteration|update|checkpoint|ckpt)s?[-_=. ]*"
+_AFTER_STEP = re.compile(_STEP + _NUMBER.pattern, re.IGNORECASE)
+# such as 5e4, after a word or alone; after other letters e may be an epoch
+_EXPONENT = re.compile(
+    rf"({_STEP}|tokens?|(?<![a-z0-9.]))([0-9]+(?:\.[0-9]+)?e[0-9]{{1,2}})(?![a-z0-9])",
+    re.IGNORECASE,
 )
 # files that are being written, modules of sentence-transformers, commits and pull requests of a hub
 _NO_STEP = re.compile(
@@ -51,7 +56,9 @@ _NO_STEP = re.compile(
 )
 # a date, a version, and a small number such as a learning rate
 _OTHER_NUMBER = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}|(?<![a-z])v[0-9]+(?:\.[0-9]+)*|[0-9.]+e-[0-9]+", re.IGNORECASE
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}|(?<![a-z])v[0-9]+(?:\.[0-9]+)*"
+    r"|(?<![0-9])[0-9](?:\.[0-9]+)?e-[0-9]{1,2}(?![0-9])",
+    re.IGNORECASE,
 )
 _LAST_STEP = 10**18  # steps are stored as integers of 64 bits
 
@@ -325,7 +332,7 @@ def step_of(revision: str) -> int | None:
     """
     if _NO_STEP.match(revision):
         return None
-    name = _OTHER_NUMBER.sub("", revision)
+    name = _OTHER_NUMBER.sub("", _written_out(revision))
     numbers = _AFTER_STEP.findall(name) or _NUMBER.findall(name)
     steps = [step for step in starmap(_number, numbers) if step <= _LAST_STEP]
     return steps[-1] if steps else None
@@ -345,8 +352,10 @@ def order_problem(revisions: Iterable[str]) -> str:
     named = [name for name in order if step_of(name) is not None]
     others = [name for name in order if step_of(name) is None]
     for a, b in pairwise(named):
-        is_alike = _NUMERAL.sub("#", a) == _NUMERAL.sub("#", b)
-        if not (is_alike and step_of(a) != step_of(b) and natural_order(a) < natural_order(b)):
+        both = _written_out(a), _written_out(b)
+        before, after = map(natural_order, both)
+        is_alike = len({_NUMERAL.sub("#", name) for name in both}) == 1
+        if not (is_alike and step_of(a) != step_of(b) and before < after):
             return (
                 f"'{a}' and '{b}' do not name their steps in one way, so that the order of training"
                 f" may be another: {step_of(a)} and {step_of(b)} are taken as steps. Rename them,"
@@ -469,7 +478,21 @@ def natural_order(name: str) -> list[int | str]:
 
 
 def _number(digits: str, unit: str) -> int:
-    return int(Decimal(digits + _EXPONENTS.get(unit.lower(), unit)))
+    return int(Decimal(digits) * _UNITS[unit.lower()])
+
+
+def _written_out(name: str) -> str:
+    """A name with its numbers such as 5e4 in digits alone, as far as they can be steps.
+
+    >>> _written_out("step5e4-seed1"), _written_out("seed1e4")
+    ('step50000-seed1', 'seed1e4')
+    """
+
+    def in_digits(found: re.Match[str]) -> str:
+        number = int(Decimal(found[2]))
+        return f"{found[1]}{number}" if number <= _LAST_STEP else found[0]
+
+    return _EXPONENT.sub(in_digits, name)
 
 
 def step_label(revision: str) -> str:

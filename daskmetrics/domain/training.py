@@ -113,7 +113,10 @@ class TrainingStatus:
         file = folder / STATUS
         if not file.is_file():
             return None
-        return read_json(file, lambda values: build(cls, values))
+        status = read_json(file, lambda values: build(cls, values))
+        if not status.is_driven:  # its launcher may have been killed
+            status = replace(status, left=None, notice="")
+        return status
 
     def write(self, folder: Path) -> None:
         """Replace what the folder says."""
@@ -130,8 +133,9 @@ class TrainingStatus:
         """
         began, first = self.began or (now, progress.step)
         left = None
-        if progress.total is not None and progress.step > first:
-            left = (progress.total - progress.step) * (now - began) / (progress.step - first)
+        total = progress.total or 0
+        if first < progress.step < total:
+            left = (total - progress.step) * (now - began) / (progress.step - first)
         return replace(self, began=(began, first), progress=progress, left=left, notice="")
 
     @property

@@ -279,7 +279,10 @@ class _Watcher:
                 checkpoint = Checkpoint(model.name, name)
                 if self.log.write("checkpoint", checkpoint=str(checkpoint), step=checkpoint.step):
                     self.display.say(f"{checkpoint} is complete")
-            checkpoints = followed(model)
+            try:
+                checkpoints = followed(model)
+            except OSError:  # nothing is known of them at the moment
+                continue
             for checkpoint in self.log.complete():
                 name = checkpoint.revision
                 if checkpoint.model != model.name or name in present:

@@ -117,7 +117,8 @@ class Option:
         place = self.offer.place
         if place is None or math.isinf(self.wait[1]):
             return math.inf
-        return float(self.total[1]) - self.offer.wait.expected + place.start - now
+        wait = max(0.0, place.start - now)
+        return float(self.total[1]) - self.offer.wait.expected + wait
 
     @property
     def is_start_known(self) -> bool:

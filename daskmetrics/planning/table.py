@@ -82,10 +82,10 @@ def _own_job_sentence(chosen: Option, proposal: Proposal) -> str:
     option = min(possible, key=lambda option: option.end_in_place(proposal.at))
     place = option.offer.place
     end = option.end_in_place(proposal.at)
-    if place is None or end > (1 - WORTH) * chosen.total[1]:
+    if place is None or end > (1 - WORTH) * chosen.total[1] or not chosen.is_start_known:
         return ""
     saved = duration(chosen.total[1] - end)
-    start = duration(place.start - proposal.at)
+    start = duration(max(0.0, place.start - proposal.at))
     return (
         f"Your job {place.id} waits for as much, and starts in {start}. If you cancel it (scancel"
         f" {place.id}), option {option.number} could take its place, and end {saved} earlier than"

@@ -494,6 +494,11 @@ def _show_errors(ax: Axes, value: Floats, error: Floats, most: float) -> None:
 @rc_context(STYLE)
 def image(figure: Figure, kind: str = "png") -> bytes:
     """A figure as PNG or SVG, the same on any machine."""
+    if engine := figure.get_layout_engine():
+        # otherwise all is drawn once more to be laid out
+        figure.dpi = DPI
+        engine.execute(figure)
+        figure.set_layout_engine("none")
     file = io.BytesIO()
     key = "Software" if kind == "png" else "Date"
     figure.savefig(file, format=kind, dpi=DPI, metadata={key: None})

@@ -145,10 +145,10 @@ def settings_of(run: Run) -> dict[str, object]:
 
     Not all of the configuration: a profile may hold what is secret.
     """
-    settings = {"name": run.plan.name, "key": run.plan.key}
+    settings: dict[str, object] = {"name": run.plan.name, "key": run.plan.key}
     settings |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
-    if protocols := run.tree.attrs.get("protocols"):
-        settings["protocol of each model"] = protocols
+    if protocols := run.plan.protocols:
+        settings["protocol of each model"] = dict(protocols)
     return {**settings, "versions": dict(run.start.environment)}
 
 

@@ -67,7 +67,9 @@ def training_lines(status: TrainingStatus) -> list[Line]:
     text = state(status.finished, driver)
     if status.error:
         text = f"failed. {status.error}"
-    ranks = f"none of {status.ranks} yet: it waits for workers"
+    ranks = f"none of {status.ranks}"
+    if status.is_driven:
+        ranks += " yet: it waits for workers"
     if status.nodes:
         ranks = (
             f"{len(status.nodes)} of {status.ranks}, on {plural(len(set(status.nodes)), 'node')}"

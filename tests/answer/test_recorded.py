@@ -17,6 +17,8 @@ def test_a_run_that_is_prepared_says_why_its_training_waits(tmp_path):
     TrainingStatus("mine", 2, 0.0, Holder.this_process(), notice=notice).write(
         folder.training / "mine"
     )
+    (folder.training / "other").mkdir()
+    (folder.training / "other" / "status.json").write_text("[]")  # of another program
     with (
         Journal(folder.journal, folder.lock),
         pytest.raises(DataError, match=f"being prepared by .*{notice} Try again"),

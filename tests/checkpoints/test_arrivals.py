@@ -126,13 +126,18 @@ def test_the_checkpoints_of_an_encoder_may_be_folders(tmp_path):
         "checkpoint-20": "a.safetensors has no complete header"
     }
     (folder / "deep" / "a.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    (folder / "optimizer.pt").write_bytes(b"any format")
+    (folder / "optimizer.pt").touch()
     looking.look(3.0)
-    assert "trainer_state.json is missing" in looking.look(4.0).waiting["m"]["checkpoint-20"]
-    (folder / "trainer_state.json").write_text("{}")
+    assert looking.look(4.0).waiting["m"] == {"checkpoint-20": "optimizer.pt is not complete"}
+    (folder / "optimizer.pt").write_bytes(b"any format")
+    (folder / "_SUCCESS").touch()  # a mark of the training
     looking.look(5.0)
     assert looking.look(6.0).revisions["m"] == ("checkpoint-20",)
     assert list(matching_checkpoints(tmp_path / "*")) == ["checkpoint-20"]
+    # beside one of a trainer, which writes its state last
+    (tmp_path / "checkpoint-40").mkdir()
+    (tmp_path / "checkpoint-40" / "trainer_state.json").write_text("{}")
+    assert "trainer_state.json is missing" in looking.look(7.0).waiting["m"]["checkpoint-20"]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ rank, start = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUN
 for step in range(1, 41):
     time.sleep(0.02)
     if rank == 0:
-        daskmetrics.progress(step, 50, epoch=step / 10, loss=2.0)
+        daskmetrics.progress(step, 50.0, epoch=step / 10, loss=2.0, lr=None, phase="warm")
 if start == 0:
     print("batch 7 is gone")
     os._exit(3 if rank else 0)
@@ -116,6 +116,7 @@ def test_status_of_a_program_while_it_trains_and_afterwards(tmp_path):
     assert document["left"] > 0 and not document["finished"] and document["workers"]["busy"] == 2
     assert [ending["rank"] for ending in document["failed"]] == [1]
     assert "unfinished, and no process drives it; run the same command again" in killed
+    assert " left" not in killed
     followed = call(tmp_path, "status --follow training/mine")
     assert followed.exit_code == 1 and "40 of 50" in followed.stdout
 

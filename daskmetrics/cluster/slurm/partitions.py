@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from daskmetrics.cluster.slurm.commands import (
-    SlurmError,
     parse_pairs,
     seconds_left,
     slurm,
@@ -175,20 +174,21 @@ def parse_gpus(gres: str) -> dict[str, int]:
 
 
 def own_queue(partition: str) -> list[WaitingJob]:
-    """The user's jobs that wait on a partition; none where Slurm does not answer."""
+    """The user's jobs that wait on a partition; none where Slurm says nothing that can be read."""
     words = (f"--user={user_name()}", f"--partition={partition}", "--states=PENDING")
     try:
         printed = slurm("squeue", "-h", *words, "--format=%i|%S|%l|%D|%C|%b")
-    except (SlurmError, ConfigError):
+        return waiting_jobs(printed.splitlines())
+    except DaskmetricsError:
         return []
-    return waiting_jobs(printed.splitlines())
 
 
 @readable("The queue", "the output of squeue")
 def waiting_jobs(lines: Iterable[str]) -> list[WaitingJob]:
     """The jobs in lines of ``squeue`` of which Slurm says when they start.
 
-    >>> [job] = waiting_jobs(["7|2030-01-01T14:05:00|2:00:00|2|4|gres:gpu:l40s:4", "8|N/A|9:00|1|1|N/A"])
+    >>> start = "2030-01-01T14:05:00|2:00:00|2|4|gres:gpu:l40s:4"
+    >>> [job] = waiting_jobs([f"7|{start}", "8|N/A|9:00|1|1|N/A", f"9_[0-99]|{start}"])
     >>> job.id, job.seconds, job.nodes, job.devices
     ('7', 7200, 2, {'cpu': 2, 'l40s': 4})
     """
@@ -198,7 +198,8 @@ def waiting_jobs(lines: Iterable[str]) -> list[WaitingJob]:
             continue
         job, start_text, limit, *counts, gres = line.strip().split("|")
         start = time_of(start_text)
-        if start:  # otherwise it is held, or depends on another one
+        # otherwise it is held, depends on another one, or is many jobs
+        if start and "[" not in job:
             # of a range, such as 2-4, the least
             nodes, cpus = (int(count.partition("-")[0]) for count in counts)
             devices = {"cpu": cpus // nodes, **parse_gpus(gres.removeprefix("gres:"))}

@@ -253,15 +253,16 @@ class _Rank:
                 rates[name] = (facts[name] - before[name]) / (facts["at"] - before["at"])
         self.latest = facts
         if self.spec.rank == 0:
+            numbers = {
+                name: value
+                for name, value in facts.items()
+                if name not in ("step", "total", "at") and isinstance(value, int | float)
+            }
             self.send(
                 progress={
                     "step": facts["step"],
-                    "total": facts["total"],
-                    "numbers": {
-                        name: value
-                        for name, value in facts.items()
-                        if name not in ("step", "total", "at")
-                    },
+                    "total": facts["total"] and int(facts["total"]),
+                    "numbers": numbers,
                     "rates": rates,
                 }
             )

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from distributed import Client, Future
 
-from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
+from daskmetrics.core.errors import ClusterLostError, DaskmetricsError, DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.holder import Holder
 from daskmetrics.core.machine import ask, replace_worker, thread_of, workers
@@ -127,7 +127,8 @@ class _Launcher:
     def keep(self, **changes: Any) -> None:
         """Change the status, and write it into the folder of the program."""
         self.status = replace(self.status, at=time.time(), **changes)
-        with suppress(OSError):  # the disk is full; that does not end a training
+        # the disk is full, or the file is none; that does not end a training
+        with suppress(OSError, DataError):
             self.program.folder.mkdir(parents=True, exist_ok=True)
             self.status.write(self.program.folder)
 
@@ -235,8 +236,10 @@ class _Launcher:
                     self._update(GRACE)
                     break
         finally:
-            self._stop()
-            self.status = replace(self.status, notice="", left=None, began=None)
+            try:
+                self._stop()
+            finally:
+                self.status = replace(self.status, notice="", left=None, began=None)
             self.client.unsubscribe_topic(topic)
         return next(iter(failed_ranks(self.endings.values())), None)
 
