@@ -81,16 +81,17 @@ def arm_named(name: str, arms: Collection[Arm], kind: str, layer_names: LayerNam
     called = {arm_name(arm, layer_names): arm for arm in arms}
     numbered = {str(arm): arm for arm in arms}
     by_name = numbered | called
-    if numbered.get(name, arm := by_name.get(name)) != arm:
-        other = arm_name(numbered[name], layer_names)
+    if name not in by_name:
+        nearest = difflib.get_close_matches(name, called, n=5, cutoff=0.4)
+        raise unknown(kind, name, nearest or list(called)[:5])
+    arm, numbered_arm = by_name[name], numbered.get(name)
+    if numbered_arm not in (None, arm):
+        other = arm_name(numbered_arm, layer_names)
         raise ConfigError(
             f"'{name}' is the name of one layer and the number of another. Write {arm} for the"
             f" first, and {other} for the second."
         )
-    if name not in by_name:
-        nearest = difflib.get_close_matches(name, called, n=5, cutoff=0.4)
-        raise unknown(kind, name, nearest or list(called)[:5])
-    return by_name[name]
+    return arm
 
 
 @lru_cache(maxsize=1)  # the page of a run and its pictures show the same one

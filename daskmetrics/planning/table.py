@@ -82,9 +82,10 @@ def _own_job_sentence(chosen: Option, proposal: Proposal) -> str:
     option = min(possible, key=lambda option: option.end_in_place(proposal.at))
     place = option.offer.place
     end = option.end_in_place(proposal.at)
-    if place is None or end > (1 - WORTH) * chosen.total[1] or not chosen.is_start_known:
+    now = chosen.total[1]
+    if place is None or math.isinf(now) or end > (1 - WORTH) * now:
         return ""
-    saved = duration(chosen.total[1] - end)
+    saved = duration(now - end)
     start = duration(max(0.0, place.start - proposal.at))
     return (
         f"Your job {place.id} waits for as much, and starts in {start}. If you cancel it (scancel"

@@ -193,7 +193,6 @@ class Leaderboard:
         Examples
         --------
         >>> board.named(board.arms[0].arm)  # doctest: +SKIP
-        'own@step8/pooled'
         """
         suite = self.suites.get(arm.checkpoint)
         return suite.arm_name(arm) if suite else str(arm)

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from daskmetrics.checkpoints.arrivals import FINISHED
 from daskmetrics.domain.events import Event, RunFinished, records
 from daskmetrics.execution.journal import read
 from tests.experiment.loop import network, save
@@ -71,7 +72,8 @@ if group.get_rank() == 0:
     pathlib.Path("model").write_text(f"of {len(list(steps.iterdir()))} steps")
 """
 SHORT, LONG = 0, 1  # the long work takes minutes until it is told to hurry
-SIZES = {"map": (60, 3000), "run": (4, 60), "train": (10, 1000)}  # items, checkpoints, steps
+# items, checkpoints, steps
+SIZES = {"map": (60, 3000), "run": (4, 60), "watch": (4, 60), "train": (10, 1000)}
 # our command, which waits for Slurm less long than users do
 DRIVER = """
 import sys
@@ -99,7 +101,7 @@ class Place:
 
     def __init__(self, folder: Path, verb: str, models: Path | None, **changes: Any) -> None:
         self.folder = folder
-        self.verb = verb  # of our command: ``map``, ``run`` or ``train``
+        self.verb = verb  # of our command: ``map``, ``run``, ``watch`` or ``train``
         (folder / "bin").mkdir()
         for name in COMMANDS:
             file = folder / "bin" / name
@@ -112,9 +114,15 @@ class Place:
         for size in SIZES["run"]:
             steps = [f"step{step}" for step in range(size)]
             model = {"name": "m", "source": str(models), "revisions": steps}
+            if verb == "watch":
+                model = {"name": "m", "source": str(folder / f"out{size}")}
+                for step in steps:
+                    shutil.copytree(models / step, folder / f"out{size}" / step)
+                (folder / f"out{size}" / FINISHED).touch()
             config = {**RUN, "models": [model], "search": {"budget": 1.2 / size}}  # a few scores
             (folder / f"{size}.yaml").write_text(yaml.safe_dump(config))
-        results = {"map": "r.csv", "run": "run/report/index.html", "train": "model"}
+        report = "run/report/index.html"
+        results = {"map": "r.csv", "run": report, "watch": report, "train": "model"}
         self.result = folder / results[verb]
         self.log = folder / "log"
 
@@ -139,7 +147,7 @@ class Place:
         """How many batches of items, or measured checkpoints, are recorded as ok, or steps done."""
         if self.verb == "train":
             return len(list(self.folder.glob("steps/*")))
-        kind = {"map": "batch", "run": "measure"}[self.verb]
+        kind = "batch" if self.verb == "map" else "measure"
         return sum(record.ok and record.kind == kind for record in records(self.entries))
 
     def is_complete(self, size: int) -> bool:
@@ -149,7 +157,7 @@ class Place:
         if self.verb == "train":
             return self.result.read_text() == f"of {SIZES['train'][size]} steps"
         is_finished = any(isinstance(entry, RunFinished) for entry in self.entries)
-        return is_finished and self.result.exists() and self.records == SIZES["run"][size]
+        return is_finished and self.result.exists() and self.records == SIZES[self.verb][size]
 
     @property
     def has_ended(self) -> bool:
@@ -167,6 +175,7 @@ class Place:
         words = {
             "map": f"job.py:item --iterations {count} --batch-size 5 --output r.csv",
             "run": f"{count}.yaml",
+            "watch": f"{count}.yaml",
             "train": f"--ranks 2 program.py -- {count}",
         }
         command = f"{self.verb} --cluster site.yaml --folder run {words[self.verb]}"

@@ -1,6 +1,6 @@
 """Every command of Slurm fails in turn, hangs, or answers with random bytes; every thread and every
-helper process is ended in turn. A map, a run or a training ends right, or says why not, and the
-same command heals it.
+helper process is ended in turn. A map, a run, a watch or a training ends right, or says why not,
+and the same command heals it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def models(tmp_path_factory) -> Path:
     return checkpoints(tmp_path_factory.mktemp("models"))
 
 
-@pytest.fixture(params=["map", "run", "train"] if FULL else ["map"])
+@pytest.fixture(params=["map", "run", "watch", "train"] if FULL else ["map"])
 def place(request, slurm, models, tmp_path) -> Place:
     return Place(tmp_path, request.param, models)
 
@@ -45,7 +45,7 @@ def is_complete() -> bool:
     return comes_true(lambda: len(jobs("RUNNING")) == 2, 60) is not None
 
 
-@pytest.mark.parametrize("place", ["map", "run", "train"], indirect=True)
+@pytest.mark.parametrize("place", ["map", "run", *["watch"] * FULL, "train"], indirect=True)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_during_the_work_delays_it_at_most(place, fault):
     """A job is cancelled beside each fault, and is replaced when the fault is over."""
