@@ -179,3 +179,16 @@ def test_an_own_job_matters_if_its_place_is_earlier(seed, is_early):
         assert f"(scancel 7), option {option['full']} could take its place" in said["Own jobs"]
     else:
         assert "Own jobs" not in said
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_own_job_is_not_named_beside_an_unknown_wait(is_known):
+    site = Site(15)
+    few = site.by_slurm(40, 50, past=(30, 60)) if is_known else UNKNOWN_WAIT
+    site.add("few", 2, few)
+    site.add("full", 32, site.by_slurm(20, 30, past=(15, 40)))
+    job = WaitingJob("7", -600.0, 50 * HOUR, 8, {"l40s": 4})  # about to begin
+    site.offers[-1] = replace(site.offers[-1], place=job)
+    proposal, said = site.decide("cheapest")
+    assert proposal.recommended.option.number == numbers(proposal)["few"]
+    assert ("and starts in 0.0 s. " in said.get("Own jobs", "")) is is_known
