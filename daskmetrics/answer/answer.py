@@ -77,16 +77,16 @@ def simpler_arms(
 
     They are those within its error, and those that may lose less than any simpler one.
     """
-    best = tested.best_arm
+    best_cost = cost(tested.best_arm)
     least = math.inf
     simpler = []
-    for arm in takewhile(lambda arm: arm != best, sorted(tested.arms, key=simplicity)):
-        i = tested.arms.index(arm)
+    simplest_first = sorted(range(len(tested.arms)), key=lambda i: simplicity(tested.arms[i]))
+    for i in takewhile(lambda i: i != tested.best, simplest_first):
         most_lost = tested.most_lost(i)
         is_tied = i in tested.equal
         if is_tied or most_lost < least:
-            loss = tested.means.difference(tested.best, i)
-            simpler.append(CheaperArm(arm, loss, most_lost, cost(arm), cost(best), is_tied))
+            arm, loss = tested.arms[i], tested.means.difference(tested.best, i)
+            simpler.append(CheaperArm(arm, loss, most_lost, cost(arm), best_cost, is_tied))
         least = min(least, most_lost)
     return tuple(simpler)
 

@@ -97,9 +97,7 @@ class TrainingStatus:
     began: tuple[float, int] | None = None  # time and number of its first step that was reported
     progress: Progress | None = None
     left: float | None = None  # seconds that its steps still take, once that can be said
-    failed: Sequence[
-        RankEnding
-    ] = ()  # ranks of the latest attempt that failed, the first one first
+    failed: Sequence[RankEnding] = ()  # in the latest attempt, the first one first
     notice: str = ""  # while the first step is late
     error: str = ""  # why it does not start again
     finished: bool = False

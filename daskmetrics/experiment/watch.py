@@ -311,15 +311,16 @@ class _Watcher:
         leader = ended.recommendation.arm
         rise = rise_fields(plan, list(self.journal.records()), leader)
         believed = "is" if ended.recommendation.confirmed else "is expected to be"
-        text = f"{arm_name(leader, plan.layer_names)} {believed} the best of {plural(checkpoints, 'checkpoint')}"
+        name, layer = arm_name(leader, plan.layer_names), layer_name(leader, plan.layer_names)
+        text = f"{name} {believed} the best of {plural(checkpoints, 'checkpoint')}"
         if best["score"] is not None:
             text += f", {score_text(best['score'], best['stderr'])}"
         text += "."
         if rise:
             state = "has stopped rising" if rise["stopped"] else "may still rise"
             text += (
-                f" Layer {layer_name(leader, plan.layer_names)} {state}: by step {rise['steps'][-1]:,} it rises by more"
-                f" than {100 * RISE:g} % with probability {rise['probability']:.2f}."
+                f" Layer {layer} {state}: by step {rise['steps'][-1]:,} it rises by more than"
+                f" {100 * RISE:g} % with probability {rise['probability']:.2f}."
             )
         if write(cells=ended.recommendation.cells, best=best, rise=rise, text=text):
             probability = rise["probability"] if rise else None

@@ -23,12 +23,7 @@ from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.machine import user_name
 from daskmetrics.core.text import duration, parse_walltime
-from daskmetrics.planning.options import (
-    NO_WAIT,
-    UNKNOWN_WAIT,
-    Offer,
-    TrackRecord,
-)
+from daskmetrics.planning.options import NO_WAIT, UNKNOWN_WAIT, Offer, TrackRecord
 from daskmetrics.planning.work import DEVICES, Estimate, exactly
 
 DAYS = 30  # of Slurm's accounts that count

@@ -91,9 +91,10 @@ def submit(
 ) -> Submitted:
     """Write the driver's job and its configuration (YAML), if it has one, and submit the job.
 
-    ``words`` are the command of the job, which gets the file of the configuration. Later changes of the user's configuration do not reach the job. It is a ConfigError if a
-    driver's job of this run is waiting or running, or Slurm would refuse the workers' jobs, and a
-    SlurmError if it refuses the driver's.
+    ``words`` are the command of the job, which gets the file of the configuration. Later changes of
+    the user's configuration do not reach the job. It is a ConfigError if a driver's job of this run
+    is waiting or running, or Slurm would refuse the workers' jobs, and a SlurmError if it refuses
+    the driver's.
     """
     run = folder.parent
     if previous := submitted(folder):

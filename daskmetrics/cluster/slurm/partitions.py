@@ -15,12 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from daskmetrics.cluster.slurm.commands import (
-    parse_pairs,
-    seconds_left,
-    slurm,
-    time_of,
-)
+from daskmetrics.cluster.slurm.commands import parse_pairs, seconds_left, slurm, time_of
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.machine import interfaces, user_name
