@@ -22,9 +22,10 @@ from distributed import Client
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Recipe
+from daskmetrics.domain.training import Progress
 from daskmetrics.training import data as data
 from daskmetrics.training.ddp.driver import launch
-from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.ddp.ranks import Program
 
 ROOT = Path(__file__).parent.parent
 

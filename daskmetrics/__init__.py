@@ -424,8 +424,8 @@ def watch(
     Parameters
     ----------
     config, settings, folder, **arguments
-        As in `run`; the models are folders; ``until_idle``, such as ``"10m"``, ends the watch
-        without a new checkpoint.
+        As in `run`; the models are folders, or encoders with ``checkpoints``; ``until_idle``, such
+        as ``"10m"``, ends the watch without a new checkpoint.
     background : bool
         Whether to return at once, while the watch goes on in a process of its own, for instance
         beside a training.

@@ -19,7 +19,7 @@ from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.answer.ties import EQUAL, LEVEL
 from daskmetrics.answer.worth import FreshItems, Worth, fresh_items, worths_of
 from daskmetrics.domain.failures import Failure
-from daskmetrics.domain.names import Arm
+from daskmetrics.domain.names import Arm, LayerNames, layer_name
 from daskmetrics.domain.outcomes import (
     BEYOND_ERROR,
     PAIR,
@@ -58,6 +58,7 @@ class CheaperArm:
     most_lost: float  # by how much the best arm, whichever it is, is above it at most (95 %)
     cost: ArmCost
     best_cost: ArmCost
+    tied: bool  # whether it is within the error of the best one
 
     @property
     def speedup(self) -> float | None:
@@ -68,16 +69,25 @@ class CheaperArm:
 
 
 def simpler_arms(
-    tested: ties.TestedArms, equal: Iterable[Arm], cost: Callable[[Arm], ArmCost]
+    tested: ties.TestedArms,
+    simplicity: Callable[[Arm], tuple[object, ...]],
+    cost: Callable[[Arm], ArmCost],
 ) -> tuple[CheaperArm, ...]:
-    """Those of the equal arms, simplest first, that are simpler than the best."""
-    best = tested.best_arm
+    """The arms to take in place of the best, simplest first.
+
+    They are those within its error, and those that may lose less than any simpler one.
+    """
+    best_cost = cost(tested.best_arm)
+    least = math.inf
     simpler = []
-    for arm in takewhile(lambda arm: arm != best, equal):
-        i = tested.arms.index(arm)
-        loss = tested.means.difference(tested.best, i)
-        most_lost = tested.means.most_lost(i, tested.equal, tested.critical)
-        simpler.append(CheaperArm(arm, loss, most_lost, cost(arm), cost(best)))
+    simplest_first = sorted(range(len(tested.arms)), key=lambda i: simplicity(tested.arms[i]))
+    for i in takewhile(lambda i: i != tested.best, simplest_first):
+        most_lost = tested.most_lost(i)
+        is_tied = i in tested.equal
+        if is_tied or most_lost < least:
+            arm, loss = tested.arms[i], tested.means.difference(tested.best, i)
+            simpler.append(CheaperArm(arm, loss, most_lost, cost(arm), best_cost, is_tied))
+        least = min(least, most_lost)
     return tuple(simpler)
 
 
@@ -87,6 +97,15 @@ def simplest_within(
     """The first arm that loses at most a share of the score, in the worst case (95 %)."""
     limit = within * abs(score or 0.0)
     return next((arm for arm in simpler if arm.most_lost <= limit), None)
+
+
+def offered(
+    cheaper: CheaperArm | None, simpler: Iterable[CheaperArm], is_tie: bool
+) -> CheaperArm | None:
+    """The simpler arm that an answer names: one that loses little or, as of a tie, one of the tied."""
+    if cheaper and (cheaper.tied or not is_tie):
+        return cheaper
+    return next((arm for arm in simpler if arm.tied), None)
 
 
 @dataclass(frozen=True)
@@ -120,7 +139,8 @@ class Standing:
     lead : Difference or None
         How far the best arm is above the next best.
     simpler : tuple of CheaperArm
-        Those of the tied arms that are simpler than the best one, simplest first.
+        The arms to take in place of the best one, simplest first: those that are tied, and those
+        that may lose less than any simpler one.
     gain : Difference or None
         How far its mean raw score is above the default arm's, on the tasks that both were scored
         on.
@@ -329,7 +349,7 @@ def _standing(
         worse=tuple(sorted(worse, key=evidence.simplicity)),
         next=next_best,
         lead=lead,
-        simpler=simpler_arms(tested, equal, evidence.cost),
+        simpler=simpler_arms(tested, evidence.simplicity, evidence.cost),
         critical=tested.critical,
     )
 
@@ -529,13 +549,13 @@ class Answer:
     fresh: FreshItems | None
     failures: Sequence[Failure]
     warnings: Sequence[str]
-    layer_names: Mapping[str, Sequence[str]]
+    layer_names: LayerNames
     encoded_by: str
 
     @property
     def cheapest(self) -> CheaperArm | None:
-        """The arm that `cheaper` names or, without one, the simplest of the tied."""
-        return self.cheaper or next(iter(self.verdict.overall.simpler), None)
+        """The simpler arm to name, see `offered`."""
+        return offered(self.cheaper, self.verdict.overall.simpler, self.is_tie)
 
     @property
     def is_tie(self) -> bool:
@@ -597,8 +617,7 @@ def answer_of(evidence: Evidence) -> Answer:
     if overall.gain:
         relation = overall.relation(verdict.default, overall.gain)
     if encoder := plan.protocols.get(best.arm.model, {}).get("encoder"):
-        layer = plan.by_model[best.arm.model].layer_name(best.arm.layer)
-        encoded_by = f"layer {layer} of {encoder}"
+        encoded_by = f"layer {layer_name(best.arm, plan.layer_names)} of {encoder}"
     return Answer(
         name=plan.name,
         folder=evidence.folder,

@@ -77,13 +77,16 @@ def compare_named(
     DataError
         If they have no common task.
     """
-    arm = arm_named(name, run.recorded, "scored candidate")
-    other = arm_named(other_name, (elsewhere or run).recorded, "scored candidate")
+    beside = elsewhere or run
+    kind = "scored candidate"
+    arm = arm_named(name, run.recorded, kind, run.plan.layer_names)
+    other = arm_named(other_name, beside.recorded, kind, beside.plan.layer_names)
     gaps = run.differences(arm, other, elsewhere)
     compared = ArmComparison.of(arm, other, gaps, run.weights)
     if not compared.tasks:
         raise DataError(
-            f"{arm} and {other} have no scored task in common. Score both with search.policy=sweep."
+            f"{name} and {other_name} have no scored task in common. Score both with"
+            " search.policy=sweep."
         )
     return compared
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,9 +21,9 @@ from daskmetrics.bandit import Outcome, Pick, Problem, problem_of
 from daskmetrics.bandit.model import IncrementalPosterior, Posterior, first_max
 from daskmetrics.bandit.problem import with_checkpoints
 from daskmetrics.bandit.recommend import confidence
-from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.domain import events
-from daskmetrics.domain.names import Arm, Cell
+from daskmetrics.domain.names import Arm, Cell, LayerNames, arm_name
 from daskmetrics.domain.outcomes import Difference, Estimate, mean_score
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import Scored
@@ -69,19 +69,29 @@ class RunPosterior:
         return Difference(float(gap), stderr, paired=True)
 
 
-def arm_named(name: str, arms: Iterable[Arm], kind: str) -> Arm:
-    """The arm of this name.
+def arm_named(name: str, arms: Collection[Arm], kind: str, layer_names: LayerNames) -> Arm:
+    """The arm of this name, which may also number a layer that has a name.
 
     Raises
     ------
     ConfigError
-        If there is none; it names the nearest, since a list of all would have thousands.
+        If there is none; it names the nearest, since a list of all would have thousands. Or if one
+        layer has the number of another as its name.
     """
-    by_name = {str(arm): arm for arm in arms}
+    called = {arm_name(arm, layer_names): arm for arm in arms}
+    numbered = {str(arm): arm for arm in arms}
+    by_name = numbered | called
     if name not in by_name:
-        nearest = difflib.get_close_matches(name, by_name, n=5, cutoff=0.4)
-        raise unknown(kind, name, nearest or list(by_name)[:5])
-    return by_name[name]
+        nearest = difflib.get_close_matches(name, called, n=5, cutoff=0.4)
+        raise unknown(kind, name, nearest or list(called)[:5])
+    arm, numbered_arm = by_name[name], numbered.get(name)
+    if numbered_arm not in (None, arm):
+        other = arm_name(numbered_arm, layer_names)
+        raise ConfigError(
+            f"'{name}' is the name of one layer and the number of another. Write {arm} for the"
+            f" first, and {other} for the second."
+        )
+    return arm
 
 
 @lru_cache(maxsize=1)  # the page of a run and its pictures show the same one
@@ -183,7 +193,7 @@ def path_of(run: RecordedRun) -> pandas.DataFrame:
                 best = np.fmax(best, mean[0])
         point = {
             "number": number,
-            "arm": str(arm),
+            "arm": arm_name(arm, run.plan.layer_names),
             "task": cell.task,
             "stage": pick.stage,
             "why": pick.why["because"],

@@ -16,7 +16,7 @@ from daskmetrics.answer.evidence import Evidence
 from daskmetrics.answer.sizes import ArmCost, ModelSize, sizes_of
 from daskmetrics.bandit import Pick
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.files import NOTICE, RunFolder
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.serialization import build
 from daskmetrics.domain.events import (
     RunStarted,
@@ -34,6 +34,7 @@ from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.scores import Scores
+from daskmetrics.domain.training import TrainingStatus
 from daskmetrics.execution.journal import holder, read
 
 if TYPE_CHECKING:
@@ -71,11 +72,12 @@ class RecordedRun:
     @property
     def notices(self) -> list[str]:
         """What is said of the programs that train and have no step yet."""
-        texts = []
-        for file in self.folder.training.glob(f"*/{NOTICE}"):
-            with suppress(FileNotFoundError):  # the first step was made meanwhile
-                texts.append(file.read_text())
-        return texts
+        notices = []
+        for folder in self.folder.training.glob("*"):
+            with suppress(DataError):  # the file of another program
+                if status := TrainingStatus.read(folder):
+                    notices.append(status.notice)
+        return list(filter(None, notices))
 
     @property
     def config(self) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -69,7 +70,8 @@ class ModelSize:
     width: int  # of the hidden states
     # of a text: the mean over the tasks or, while none is scored, the greatest length
     tokens: float
-    dimensions: Mapping[str, int]  # numbers of a vector, by readout; empty if not recorded
+    # numbers of a vector, by readout and layer, as far as they are recorded
+    dimensions: Mapping[str, Mapping[int, int]]
     # the whole model, as `daskmetrics.models.LoadedModel.size` counts its weights; None if its
     # blocks are not known
     network: NetworkSize | None
@@ -87,8 +89,10 @@ class ModelSize:
             _, deepest = self._pass(self.deepest)
             if deepest:
                 seconds *= flops / deepest
-        width = self.dimensions.get("", self.width)
-        dimensions = self.dimensions.get(arm.readout) or Readout.parse(arm.readout).width(width)
+        width = max(self.dimensions.get("", {}).values(), default=self.width)
+        by_layer = self.dimensions.get(arm.readout, {})
+        assumed = max(by_layer.values(), default=Readout.parse(arm.readout).width(width))
+        dimensions = by_layer.get(arm.layer, assumed)
         network_parameters = None
         if self.network and arm.layer in self.weights:
             network_parameters = self.network.whole
@@ -150,6 +154,10 @@ def model_size(
     counted = set(objective)
     tokens = {task: score.tokens for _, task, score in cells if score.tokens and task in counted}
     sizes = [*measured_sizes, *(score.size for _, _, score in cells if score.size)]
+    dimensions: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for arm, _, score in cells:
+        if score.dimensions:
+            dimensions[arm.readout][arm.layer] = score.dimensions
     weights: dict[int, tuple[int, int]] = {}
     for size in sizes:
         needed = zip(size.parameters, size.computed, strict=True)
@@ -158,7 +166,7 @@ def model_size(
     return ModelSize(
         width=width,
         tokens=fmean(tokens.values()) if tokens else longest,
-        dimensions={arm.readout: score.dimensions for arm, _, score in cells if score.dimensions},
+        dimensions=dict(dimensions),
         network=sizes[-1] if sizes else None,
         weights=weights,
         seconds=seconds,

@@ -71,37 +71,44 @@ class MeanScores:
         error = float(self._errors[other, arm])
         return Difference(gap, error, self.paired)
 
-    def tied(self, level: float = LEVEL) -> tuple[Ints, float]:
+    def tied(self, level: float = LEVEL) -> tuple[Ints, float, float]:
         """The arms within the error of the best.
 
-        Also the critical value of their differences, in standard errors of a difference.
+        Also the critical values of their differences, and of those of all arms, in standard errors
+        of a difference.
         """
         arms = np.arange(len(self.mean))
-        # the bound rejects what is clearly worse, so that fewer pairs are drawn
         if len(arms) > FEW:
-            from scipy.special import stdtrit
-
-            # an upper bound of `_critical` of all arms, by Bonferroni
-            pairs = len(arms) * (len(arms) - 1)
-            freedom = min(float(self.freedom.min()), LARGE)
-            bound = -float(stdtrit(freedom, level / pairs))
-            arms = np.flatnonzero(self._ahead.max(axis=1) <= bound)
-        while True:
+            # a bound rejects what is clearly worse, so that fewer pairs are drawn
+            of_all = self._bound(level)
+            arms = np.flatnonzero(self._ahead.max(axis=1) <= of_all)
             critical = self._critical(arms, level)
+        else:
+            critical = of_all = self._critical(arms, level)
+        while True:
             among_these = np.ix_(arms, arms)
             is_tied = self._ahead[among_these].max(axis=1) <= critical
             if is_tied.all():
-                return arms, critical
+                return arms, critical, of_all
             arms = arms[is_tied]
+            critical = self._critical(arms, level)
 
     def most_lost(self, arm: int, tied: Ints, critical: float) -> float:
         """By how much the best of the tied is better than an arm at most.
 
-        It is the upper bound of Hsu (1984) at the level of their test.
+        It is the upper bound of Hsu (1984) at the level of a test with this critical value.
         """
         gap = self.mean - self.mean[arm]
         bound = gap + critical * self._errors[arm]
         return float(max(0.0, bound[tied].max()))
+
+    def _bound(self, level: float) -> float:
+        """An upper bound of `_critical` of all arms, by Bonferroni."""
+        from scipy.special import stdtrit
+
+        pairs = len(self.mean) * (len(self.mean) - 1)
+        freedom = min(float(self.freedom.min()), LARGE)
+        return -float(stdtrit(freedom, level / pairs))
 
     def _critical(self, arms: Ints, level: float) -> float:
         """A quantile of the greatest studentised difference.
@@ -194,14 +201,15 @@ class TestedArms:
     """Arms scored on all tasks, and those tied with the best.
 
     ``arms`` are those of which all pairs are tested, with the indices of those that are ``equal``
-    and the critical value of their differences; ``beyond`` are the others, compared with the best
-    alone: ``as_good`` are those of them that this finds no worse.
+    and the critical values of the differences of these, and of all of them; ``beyond`` are the
+    others, compared with the best alone: ``as_good`` are those of them that this finds no worse.
     """
 
     arms: Sequence[Arm]
     means: MeanScores
     equal: Ints
     critical: float
+    critical_of_all: float
     best: int
     beyond: Sequence[Arm]
     as_good: frozenset[Arm]
@@ -218,6 +226,11 @@ class TestedArms:
     def tied(self) -> set[Arm]:
         """All arms within the error of the best."""
         return {*self.equal_arms, *self.as_good}
+
+    def most_lost(self, i: int) -> float:
+        """By how much the best arm, whichever it is, exceeds one of the arms at most (95 %)."""
+        critical = self.critical if i in self.equal else self.critical_of_all
+        return self.means.most_lost(i, self.equal, critical)
 
 
 def tested(
@@ -257,12 +270,13 @@ def tested(
     mean = values[compared] @ shares
     bound = -NormalDist().inv_cdf(level / len(mean) ** 2)
     is_as_good = mean[0] - mean[1:] <= bound * np.sqrt(variance[0] + variance[1:])
-    equal, critical = means.tied(level)
+    equal, critical, critical_of_all = means.tied(level)
     return TestedArms(
         arms=arms,
         means=means,
         equal=equal,
         critical=critical,
+        critical_of_all=critical_of_all,
         best=best,
         beyond=[complete[i] for i in others],
         as_good=frozenset(complete[i] for i in others[is_as_good]),

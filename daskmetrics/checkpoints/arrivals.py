@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from daskmetrics.checkpoints.checks import STATE, require_complete
+from daskmetrics.checkpoints.checks import STATE, require_complete, require_whole
+from daskmetrics.checkpoints.digests import Stamp, files_of, stamps_of
+from daskmetrics.checkpoints.folders import FINISHED, matching_checkpoints, pattern_folder
 from daskmetrics.checkpoints.layout import Incomplete, tokenizer_folder, transformer_folder
 from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.config import Model
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import expanded
 from daskmetrics.core.serialization import parse
 from daskmetrics.domain.names import select_revisions, step_of, training_order
 
-FINISHED = "training.finished"
-"""Name of a file that says that no checkpoint follows; a training loop writes it into the folder that is followed."""
-
 AT_REST = "its files changed a moment ago"
-
-Stamps = tuple[tuple[str, int, int], ...]  # name, size and time of the last change of every file
 
 
 @dataclass(frozen=True)
@@ -38,24 +34,25 @@ class Arrivals:
 class Follower:
     """Looks at suites again and again, and knows what has changed.
 
-    A checkpoint in a folder can be read once it is complete (`require_complete`), has a tokenizer, and its
-    files have not changed for ``settle`` seconds of this process's own clock. Folders without a
-    step in their name are not looked at: a trainer's temporary folders, and the final model that it
-    writes beside its checkpoints.
+    A checkpoint can be read once it is complete (`require_complete`, or `require_whole` if an
+    encoder reads it), a text model has a tokenizer, and its files have not changed for ``settle``
+    seconds of this process's own clock. Names without a step are not looked at: a trainer's
+    temporary folders, and the final model that it writes beside its checkpoints.
     """
 
     def __init__(self, models: Sequence[Model], settle: float) -> None:
         for model in models:
-            if model.source is None:
+            wanted = "checkpoints" if model.encoder else "source"
+            if getattr(model, wanted) is None:
                 raise ConfigError(
-                    f"Model '{model.name}' has no 'source', and a watch follows folders of models"
-                    " that others train. Give the folder, or use daskmetrics run, which measures"
-                    " what it trains and reads encoders."
+                    f"Model '{model.name}' has no '{wanted}', and a watch follows checkpoints"
+                    " that others write. Give their folder ('source'), or of an encoder their"
+                    " pattern ('checkpoints'); daskmetrics run measures what it trains."
                 )
         self._models = models
         self._settle = settle
-        # the files of a folder, and since when they are so
-        self._seen: dict[Path, tuple[Stamps, float]] = {}
+        # the files of a checkpoint, and since when they are so
+        self._seen: dict[Path, tuple[Sequence[Stamp], float]] = {}
 
     def look(self, now: float) -> Arrivals:
         """What can be read at this time.
@@ -74,50 +71,68 @@ class Follower:
                     f"Model '{model.name}': a watch follows a folder, and '{source}' is none here."
                     f" Write './{source}' if the training will make it."
                 )
-            for path in _checkpoints(model):
+            paths: Mapping[str, Path] = {}
+            with suppress(OSError):
+                paths = followed(model)
+            for name, path in paths.items():
+                is_at_rest = self._is_at_rest(path, now)
                 try:
-                    self._require_at_rest(path, now)
-                    names.append(path.name)
+                    _require_complete(model, path)
+                    if not is_at_rest:
+                        raise Incomplete(AT_REST)
+                    names.append(name)
                 except Incomplete as problem:
-                    reasons[path.name] = str(problem)
+                    reasons[name] = str(problem)
             revisions[model.name] = _selected(model, names)
         changed = max((since for _, since in self._seen.values()), default=0.0)
         is_finished = all(map(_is_finished, self._models))
         return Arrivals(revisions, waiting, is_finished, changed)
 
-    def _require_at_rest(self, folder: Path, now: float) -> None:
-        stamps: Stamps = ()
-        with suppress(OSError):  # a trainer removes old checkpoints at any time
-            files = [(file, file.stat()) for file in os.scandir(transformer_folder(folder))]
-            stamps = tuple(sorted((f.name, s.st_size, s.st_mtime_ns) for f, s in files))
-        before, since = self._seen.get(folder, (None, now))
+    def _is_at_rest(self, checkpoint: Path, now: float) -> bool:
+        stamps: Sequence[Stamp] = ()
+        with suppress(OSError, DataError):  # a trainer removes old checkpoints at any time
+            stamps = stamps_of(sorted(files_of(checkpoint).values()))
+        before, since = self._seen.get(checkpoint, (None, now))
         if stamps != before:
             since = now
-        self._seen[folder] = stamps, since
-        require_complete(folder)
-        if tokenizer_folder(transformer_folder(folder)) is None:
-            raise Incomplete(
-                "no tokenizer: save it beside the weights, or give it to the trainer as"
-                " processing_class"
-            )
-        if now - since < self._settle:
-            raise Incomplete(AT_REST)
+        self._seen[checkpoint] = stamps, since
+        return now - since >= self._settle
 
 
-def _checkpoints(model: Model) -> Iterator[Path]:
-    """The folders of a suite with a step in their name.
+def _require_complete(model: Model, checkpoint: Path) -> None:
+    if model.encoder:
+        require_whole(checkpoint)
+        return
+    require_complete(checkpoint)
+    if tokenizer_folder(transformer_folder(checkpoint)) is None:
+        raise Incomplete(
+            "no tokenizer: save it beside the weights, or give it to the trainer as"
+            " processing_class"
+        )
+
+
+def followed_folder(model: Model) -> Path:
+    """The folder to which a training adds checkpoints, and where it says that none follows."""
+    if model.checkpoints:
+        return pattern_folder(model.checkpoints)
+    return expanded(model.source or "")
+
+
+def followed(model: Model) -> dict[str, Path]:
+    """The checkpoints of a suite with a step in their name, by revision.
 
     The program of a model may restrict the names. There are none while the trainer has not created
-    the suite.
+    the suite. It is an OSError if the folder cannot be read.
     """
-    pattern = "*"
-    if model.program and model.program.checkpoints:
-        pattern = Path(model.program.checkpoints).name
-    with suppress(OSError):
-        source = expanded(model.source or "")
-        for path in sorted(source.glob(f"{pattern}/")):
-            if step_of(path.name) is not None:
-                yield path
+    if model.checkpoints:
+        paths = matching_checkpoints(model.checkpoints)
+    else:
+        pattern = "*"
+        if model.program and model.program.checkpoints:
+            pattern = Path(model.program.checkpoints).name
+        found = sorted(followed_folder(model).glob(f"{pattern}/"))
+        paths = {path.name: path for path in found}
+    return {name: path for name, path in paths.items() if step_of(name) is not None}
 
 
 def _selected(model: Model, names: Sequence[str]) -> tuple[str, ...]:
@@ -139,11 +154,11 @@ def _is_finished(model: Model) -> bool:
 
     It says so by a file, or its last checkpoint is that of its last step.
     """
-    source = expanded(model.source or "")
-    if (source / FINISHED).exists():
+    if (followed_folder(model) / FINISHED).exists():
         return True
-    folders = sorted(_checkpoints(model), key=lambda folder: step_of(folder.name) or 0)
-    with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
-        state = parse((folders[-1] / STATE).read_bytes())
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        paths = followed(model)
+        last = max(paths, key=lambda name: step_of(name) or 0)
+        state = parse((paths[last] / STATE).read_bytes())
         return bool(0 < state["max_steps"] <= state["global_step"])
     return False

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
-from daskmetrics.checkpoints.digests import content_errors
+from daskmetrics.checkpoints.digests import content_errors, files_of
 from daskmetrics.checkpoints.layout import (
     ADAPTER,
     INDEX,
@@ -30,11 +32,14 @@ from daskmetrics.core.serialization import parse, read_json, readable
 Headers = Mapping[str, tuple[str, tuple[int, ...]]]  # type and shape of tensors, by name
 
 STATE = "trainer_state.json"  # what the trainers of transformers write last
+# of which an empty one is cut; others, such as _SUCCESS, may have nothing in them
+_WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".npy", ".onnx", ".h5", ".keras", ".msgpack")
 _OF_A_TRAINER = ("training_args.bin", "optimizer.*", "scheduler.pt", "rng_state*.pth", STATE)
 _FLOATS = {"F64", "F32", "F16", "BF16"}  # types of safetensors
 _BLOCK = re.compile(r"(.*?)\.(\d+)\.")  # the name of a tensor of a block: its stack and its number
 #: what wrappers of torch and adapters put before the names of all tensors
 WRAPPER = re.compile(r"^(?:(?:base_model\.model|_orig_mod|(?:_fsdp_wrapped_)?module)\.)+")
+_ARCHIVE = b"PK\x03\x04"  # the first bytes of a zip archive
 _HEADER = 100 << 20  # bytes: no header of a safetensors file is longer
 
 # keys of a configuration; the last of the first is CANINE's, which reads characters
@@ -97,18 +102,58 @@ def require_complete(folder: Path) -> None:
     header says, and the trainer has written the file that it writes last.
     """
     network = transformer_folder(folder)
-    files = [network / (ADAPTER if is_adapter(network) else NETWORK)]
+    with _deleted_meanwhile():
+        _require_json(network / (ADAPTER if is_adapter(network) else NETWORK))
+        _require_state(folder)
+        weight_headers(network)
+
+
+def require_whole(checkpoint: Path) -> None:
+    """Raise `Incomplete` if a file of a checkpoint of any program is seen to be cut.
+
+    Weights in an empty file are. An archive, as `torch.save` and NumPy write it, ends with its
+    directory, and the header of safetensors says how long its file is. Other formats do not say it.
+    """
+    with _deleted_meanwhile():
+        files = files_of(checkpoint).values()
+        if not files:
+            raise Incomplete("it has no files")
+        for file in files:
+            with file.open("rb") as opened:
+                begin = opened.read(len(_ARCHIVE))
+            is_empty = not begin and (file == checkpoint or file.suffix in _WEIGHTS)
+            if file.suffix == ".safetensors":
+                _header(file)
+            elif is_empty or (begin == _ARCHIVE and not is_zipfile(file)):
+                raise Incomplete(f"{file.name} is not complete")
+        if checkpoint.is_dir():
+            _require_state(checkpoint, (STATE,))
+
+
+def _require_state(folder: Path, of_a_trainer: Sequence[str] = _OF_A_TRAINER) -> None:
+    """Check that a trainer has written the file that it writes last.
+
+    A trainer is known by its files in the folder, or by that file in the folders beside it.
+    """
     # others, which somebody copied without the files of the trainer, need none
     beside = folder.parent.glob(f"checkpoint-*/{STATE}")
+    if any(chain(*map(folder.glob, of_a_trainer), beside)):
+        _require_json(folder / STATE)
+
+
+def _require_json(file: Path) -> None:
     try:
-        if any(chain(*map(folder.glob, _OF_A_TRAINER), beside)):
-            files.append(folder / STATE)
-        for file in files:
-            read_json(file, dict)
-        weight_headers(network)
+        read_json(file, dict)
     except DataError:
         raise Incomplete(f"{file.name} is missing or not complete") from None
-    except OSError:  # a trainer removes old checkpoints at any time
+
+
+@contextmanager
+def _deleted_meanwhile() -> Iterator[None]:
+    """A trainer removes old checkpoints at any time."""
+    try:
+        yield
+    except (DataError, OSError):
         raise Incomplete("it cannot be read") from None
 
 

@@ -47,9 +47,11 @@ def weights_key(digests: Mapping[str, str], base: Key | None = None) -> Key:
     return content_key("adapter", base, key)
 
 
-def files_of(folder: Path) -> dict[str, Path]:
-    """The files in a folder and below it, by their names there."""
-    return {str(path.relative_to(folder)): path for path in filter(Path.is_file, folder.rglob("*"))}
+def files_of(path: Path) -> dict[str, Path]:
+    """The files in a folder and below it, by their names there; the name of a file alone is empty."""
+    if path.is_file():
+        return {"": path}
+    return {str(file.relative_to(path)): file for file in filter(Path.is_file, path.rglob("*"))}
 
 
 def digests_of(

@@ -25,12 +25,20 @@ from daskmetrics.checkpoints.layout import (
 )
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import expanded
 from daskmetrics.domain.names import select_revisions, step_of, training_order
+
+FINISHED = "training.finished"
+"""Name of the file by which a training loop says, in the folder that is followed, that no checkpoint
+follows.
+"""
 
 # names of the folders that the trainers of transformers and sentence-transformers write
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
 # what a training writes beside its last model; others may be exports of that model
 _BESIDE_MODEL = re.compile(r"[0-9]+|.*(?:step|iter|epoch|update|checkpoint|ckpt).*", re.IGNORECASE)
+
+_WILD = set("*?[")  # in a pattern
 
 
 def is_model(folder: Path) -> bool:
@@ -101,6 +109,29 @@ def selected_folders(model: Model, folder: Path, suite: SuiteFolders) -> dict[st
                 f" AutoTokenizer.from_pretrained(BASE).save_pretrained('{path}')."
             )
     return paths
+
+
+def pattern_folder(pattern: str | Path) -> Path:
+    """The deepest folder before a wildcard.
+
+    >>> pattern_folder("/out/run*/*.pth").as_posix()
+    '/out'
+    """
+    parents = expanded(pattern).absolute().parents
+    return next(folder for folder in parents if _WILD.isdisjoint(str(folder)))
+
+
+def matching_checkpoints(pattern: str | Path) -> dict[str, Path]:
+    """The files or folders of a pattern, by the part of their path from the first wildcard on."""
+    folder = pattern_folder(pattern)
+    whole = expanded(pattern).absolute()
+    suffix = whole.suffix
+    if not _WILD.isdisjoint(suffix):
+        suffix = ""
+    paths = folder.glob(str(whole.relative_to(folder)))
+    by_name = {str(path.relative_to(folder)).removesuffix(suffix): path for path in paths}
+    by_name.pop(FINISHED, None)
+    return {name: by_name[name] for name in training_order(by_name)}
 
 
 def revisions_of(model: Model, available: Iterable[str]) -> tuple[str, ...]:

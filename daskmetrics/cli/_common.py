@@ -40,7 +40,7 @@ from daskmetrics.core.serialization import MALFORMED
 from daskmetrics.core.table import Table, printable, text_width
 
 if TYPE_CHECKING:
-    from daskmetrics.config import Config
+    from daskmetrics.config import Cluster, Config
 
 T = TypeVar("T")
 
@@ -232,6 +232,57 @@ cluster_option = text_option(
 
 #: The option --workers, which changes CONFIG.
 workers_option = number_option("--workers", "Number of workers; short for --set cluster.workers=N.")
+
+
+#: The option --submit.
+submit_option = flag_option(
+    "--submit", "Submit a Slurm job that drives it, and return. See `status --follow`."
+)
+
+
+def require_jobs(profile: Cluster) -> None:
+    """Check that workers are not those of the job of the driver."""
+    if profile.kind in ("local", "allocation"):
+        raise ConfigError(
+            "--submit runs the driver in a small job, and a local cluster would share that job: "
+            "name a Slurm profile with --cluster. 'daskmetrics list profiles' shows them."
+        )
+
+
+def submit_config(
+    config: Config, folder: Path, words: Sequence[str], looks: Sequence[Path]
+) -> None:
+    """Submit a job that runs a command with this configuration, as `submit_driver`."""
+    import yaml
+
+    text = yaml.safe_dump(config.as_dict(), sort_keys=False)
+    submit_driver(config.cluster, config.name, folder, words, looks, text)
+
+
+def submit_driver(
+    profile: Cluster,
+    name: str,
+    folder: Path,
+    words: Sequence[str],
+    looks: Sequence[Path],
+    config: str = "",
+) -> None:
+    """Submit a job that runs a command, and say how to follow it.
+
+    The files of the job are in ``folder``; ``looks`` are the folders of which `status` shows more.
+    """
+    from daskmetrics.cluster.slurm import driver_job
+
+    driver = RunFolder(folder).driver.resolve()
+    job = driver_job.submit(profile, name, driver, words, note, config)
+    look = "".join(f"  look    daskmetrics status {each}\n" for each in looks)
+    say(
+        f"Job {job.job} will drive the work in '{folder}'.\n"
+        f"  follow  daskmetrics status --follow {folder}\n"
+        f"{look}"
+        f"  stop    scancel --batch --signal=TERM {job.job}    (submit again to resume)\n"
+        f"  log     {job.log}"
+    )
 
 
 def say(text: object = "", err: bool = False) -> None:

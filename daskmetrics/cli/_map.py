@@ -21,7 +21,10 @@ from daskmetrics.cli._common import (
     noted_warnings,
     number_option,
     path_option,
+    require_jobs,
     say,
+    submit_driver,
+    submit_option,
     text_option,
 )
 from daskmetrics.core.errors import ConfigError
@@ -80,6 +83,7 @@ SHOWN_FAILURES = 10
 @path_option("--folder", "Folder of the journal.  [default: runs/FUNCTION]")
 @flag_option("--serial", "Debug: run in this process, without workers and timeouts.")
 @flag_option("--dry-run", "Show what would run, and start nothing.")
+@submit_option
 def map_(**options: Any) -> None:
     """Run FUNCTION once per item, and record each item exactly once.
 
@@ -99,6 +103,14 @@ def map_(**options: Any) -> None:
     if given.dry_run:
         _preview(spec, given, folder, profile)
         return
+    if given.submit:
+        from daskmetrics.config.schema import name_of
+
+        require_jobs(profile)
+        folder.create()
+        name = name_of(folder.path.resolve().name)
+        submit_driver(profile, name, folder.path, _words(), [folder.path])
+        return
     # the workers end after all is written
     with exit_when_recorded() as ends, ExitStack() as cluster:
         results, died = _run(spec, given, folder, profile, pins, cluster)
@@ -114,6 +126,22 @@ def map_(**options: Any) -> None:
         if written:
             say(f"Results: {written}")
         say(f"Journal: {folder.journal}")
+
+
+def _words() -> list[str]:
+    """This command line without --submit, for the driver's job."""
+    context = click.get_current_context()
+    words = ["map"]
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        is_default = value is None or value is False or value == parameter.get_default(context)
+        if is_default or parameter.name == "submit":
+            continue
+        if isinstance(parameter, click.Option):
+            words.append(parameter.opts[0])
+        if value is not True:
+            words.append(str(value))
+    return words
 
 
 def _spec(given: SimpleNamespace) -> MapSpec:

@@ -22,9 +22,11 @@ from daskmetrics.cli._common import (
     flag_option,
     folder_option,
     ignore_input,
-    note,
+    require_jobs,
     say,
     settings_option,
+    submit_config,
+    submit_option,
     text_option,
     workers_option,
 )
@@ -55,9 +57,7 @@ budget_option = text_option(
 @budget_option
 @folder_option
 @flag_option("--dry-run", "Show what would be done, and submit nothing.")
-@flag_option(
-    "--submit", "Submit a Slurm job that drives the run, and return. See `status --follow`."
-)
+@submit_option
 @flag_option("--in-job", "Use the Slurm job of this shell: one worker per GPU, by srun.")
 def run(
     config: Path | None,
@@ -139,6 +139,13 @@ def _is_finished(folder: RunFolder, plan: Key) -> bool:
     return is_finished(read(folder.journal), plan)
 
 
+def _submit(config: Config, run_folder: RunFolder) -> None:
+    require_jobs(config.cluster)
+    run_folder.create()
+    words = ["run", "--folder", str(run_folder.path.resolve())]
+    submit_config(config, run_folder.path, words, [run_folder.path])
+
+
 def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
     """Measure and score each checkpoint as it appears; ``trains`` by the programs of the models."""
     from daskmetrics import report
@@ -171,28 +178,6 @@ def _on_allocation(config: Config, workers: int | None) -> Config:
     return config.model_copy(update={"cluster": config.cluster.model_copy(update=changes)})
 
 
-def _submit(config: Config, run_folder: RunFolder) -> None:
-    import yaml
-
-    from daskmetrics.cluster.slurm import driver_job
-
-    if config.cluster.kind in ("local", "allocation"):
-        raise ConfigError(
-            "--submit runs the driver in a small job, and a local cluster would share that job: "
-            "name a Slurm profile with --cluster. 'daskmetrics list profiles' shows them."
-        )
-    run_folder.create()
-    text = yaml.safe_dump(config.as_dict(), sort_keys=False)
-    job = driver_job.submit(config.cluster, config.name, run_folder.driver.resolve(), text, note)
-    say(
-        f"Job {job.job} will drive the run in '{run_folder.path}'.\n"
-        f"  follow  daskmetrics status --follow {run_folder.path}\n"
-        f"  look    daskmetrics status {run_folder.path}\n"
-        f"  stop    scancel --batch --signal=TERM {job.job}    (submit again to resume)\n"
-        f"  log     {job.log}"
-    )
-
-
 @click.command(
     epilog=example(
         "daskmetrics watch mine.yaml",
@@ -210,11 +195,11 @@ def watch(config: Path, folder: Path | None, **options: Any) -> None:
     """Measure and score checkpoints as a training writes them, and say when the score has stopped
     rising.
 
-    The models of CONFIG are folders to which checkpoints are added (`step500`, `checkpoint-500`);
-    a folder may not exist yet. Report, live page and `events.jsonl` in the
-    folder of the run follow. The watch ends with the training: when `training.finished` is in the
-    folder, or the last checkpoint is that of the last step of a trainer. Ctrl-C ends it, too; the
-    same command goes on.
+    The models of CONFIG are folders to which checkpoints are added (`step500`, `checkpoint-500`),
+    or encoders with a pattern of checkpoints (`out/*.pth`); a folder may not exist yet. Report,
+    live page and `events.jsonl` in the folder of the run follow. The watch ends with the training:
+    when `training.finished` is in the folder, or the last checkpoint is that of the last step of a
+    trainer. Ctrl-C ends it, too; the same command goes on.
     """
     loaded = configuration(config, all_settings(options))
     _follow(loaded, RunFolder(folder or RUNS / loaded.name))

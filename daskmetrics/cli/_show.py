@@ -170,8 +170,8 @@ def best(
         return Output(None, [fitted(explanation.explain_tables(loaded, arm))])
     if pareto:
         compared = loaded.trade_offs()
-        front = tables.trade_offs_table(compared).as_text(text_width(TABLE_WIDTH))
-        return Output(lambda: compared, [front])
+        front = tables.trade_offs_table(compared, loaded.plan.layer_names)
+        return Output(lambda: compared, [front.as_text(text_width(TABLE_WIDTH))])
     if within:
         document = {"within": within, "cheaper": loaded.verdict.cheaper(within)}
         return Output(lambda: document, [fitted([terminal.within_table(loaded.answer, within)])])

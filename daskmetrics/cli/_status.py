@@ -1,4 +1,4 @@
-"""How far a run or a map is, once or until its driver ends; what only `status` imports."""
+"""How far a run, a map or a training is, once or until its driver ends; what only `status` imports."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.telemetry import read_samples
 from daskmetrics.core.text import duration
+from daskmetrics.domain.training import STATUS, TrainingStatus
 from daskmetrics.execution.journal import holder, read
 from daskmetrics.execution.map.folder import is_map
 from daskmetrics.execution.map.status import MapStatus
@@ -34,14 +35,17 @@ Workers: TypeAlias = Mapping[str, float]  # their numbers
 
 
 def status(run: Path) -> Output:
-    """How far a run or map is, and what drives it."""
+    """How far a run, map or training is, and what drives it."""
     folder = RunFolder(run)
-    workers = _workers(folder)
+    if not folder.journal.exists() and (training := TrainingStatus.read(run)):
+        return _training_output(folder, training)
+    workers = _workers(folder, holder(folder.lock) is not None)
     if not folder.journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
         return Output(lambda: {"folder": run, "finished": False, "job": job}, [job])
     if is_map(run):
         progress = MapStatus.of(folder)
+        job = None if progress.finished else _driver_job(run)
         document = {
             "folder": run,
             "finished": progress.finished,
@@ -49,10 +53,11 @@ def status(run: Path) -> Output:
             "counts": progress.counts,
             "attempts_repeated": progress.repeated,
             "workers_died": progress.died,
+            "job": job,
             "workers": workers,
         }
         driver = _driver_lines(folder, workers, progress.finished)
-        return Output(lambda: document, chain([progress.text], driver))
+        return Output(lambda: document, chain([job] if job else [], [progress.text], driver))
     # a map needs none of these
     from daskmetrics.answer import status_of
 
@@ -64,6 +69,31 @@ def status(run: Path) -> Output:
         lambda: {**vars(status_of(loaded)), "job": job, "workers": workers},
         _run_lines(loaded, job, workers),
     )
+
+
+def _training_output(folder: RunFolder, training: TrainingStatus) -> Output:
+    job = _driver_job(folder.path)  # also of a program that has ended before, and begins again
+    workers = _workers(folder, training.is_driven)
+    document = {
+        **vars(training),
+        "driver": training.driver if training.is_driven else None,
+        "folder": folder.path,
+        "job": job,
+        "workers": workers,
+    }
+    shown = chain(
+        [job] if job else [],
+        [_training_text(folder, training)],
+        _driver_lines(folder, workers, training.finished),
+    )
+    return Output(lambda: document, shown)
+
+
+def _training_text(folder: RunFolder, training: TrainingStatus) -> str:
+    from daskmetrics.report.status import training_lines
+
+    lines = [*training_lines(training), ("output", str(folder.path / "logs"))]
+    return "\n".join(report.fact(*line) for line in lines)
 
 
 def _run_lines(run: report.Run, job: str | None, workers: Workers | None) -> Shown:
@@ -89,9 +119,9 @@ def _driver_lines(folder: RunFolder, workers: Workers | None, is_finished: bool)
         yield report.fact("workers", text)
 
 
-def _workers(folder: RunFolder) -> Workers | None:
+def _workers(folder: RunFolder, is_driven: bool) -> Workers | None:
     samples = read_samples(folder.telemetry)
-    if not samples or holder(folder.lock) is None:
+    if not samples or not is_driven:
         return None
     doing = samples[-1].doing.values()
     return {"known": len(doing), "busy": sum(map(bool, doing)), "at": samples[-1].at}
@@ -121,7 +151,7 @@ def follow(run: Path) -> Shown:
     from daskmetrics.report.terminal import best_text
 
     job = driver_job.submitted(RunFolder(run).driver)
-    if job is None:
+    if job is None and TrainingStatus.read(run) is None:
         read(RunFolder(run).must_exist().journal)  # a missing or damaged one is an error now
     try:
         _show_progress(run, job)
@@ -130,13 +160,18 @@ def follow(run: Path) -> Shown:
         sys.exit(INTERRUPTED)
     state = _job_state(job)
     loaded = _load(run)
+    is_completed = state is not None and state.state == "COMPLETED"
+    if is_completed and not _written(RunFolder(run).journal) and loaded is None:
+        return  # it has trained several models, each of which has a folder of its own
     job_failed = state is not None and state.state not in ("COMPLETED", "UNKNOWN")
+    if isinstance(loaded, TrainingStatus):
+        yield _training_text(RunFolder(run), loaded)
     if loaded is None or job_failed or not loaded.finished:
         note(driver_job.ended_text(job, state))
         sys.exit(1)
     if isinstance(loaded, MapStatus):
         yield loaded.text
-    else:
+    elif isinstance(loaded, report.Run):
         yield best_text(loaded, in_short=True)
 
 
@@ -144,10 +179,10 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
     from daskmetrics.cluster.slurm.driver_job import state_text
 
     console = Console(stderr=True)
-    journal = RunFolder(run).journal
+    folder = RunFolder(run)
     description = shown_progress = progress = ""
     shown_at = 0.0
-    size, reading = -1, 0.0
+    written, reading = -1, 0.0
     with console.status("Reading the run ...") as spinner:  # shows nothing without a terminal
         while True:
             state = _job_state(job)
@@ -156,9 +191,9 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
                 if new_description != description:
                     description = new_description
                     console.print(description, highlight=False, markup=False, soft_wrap=True)
-            new_size = journal.stat().st_size if journal.exists() else 0
-            if new_size != size:
-                size = new_size
+            newest = max(map(_written, (folder.journal, run / STATUS)))
+            if newest != written:
+                written = newest
                 started = time.monotonic()
                 progress = _progress(run)
                 reading = time.monotonic() - started
@@ -171,10 +206,17 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
             if job:
                 has_ended = state is None or state.ended
             else:
-                has_ended = not size or holder(RunFolder(run).lock) is None
+                training = TrainingStatus.read(run)
+                is_driven = training is not None and training.is_driven
+                has_ended = not is_driven and holder(folder.lock) is None
             if has_ended:
                 return
             time.sleep(max(INTERVAL, 4 * reading))  # others work on a login node, too
+
+
+def _written(file: Path) -> int:
+    """When a file was, in nanoseconds; 0 without it."""
+    return file.stat().st_mtime_ns if file.exists() else 0
 
 
 def _progress(run: Path) -> str:
@@ -185,6 +227,10 @@ def _progress(run: Path) -> str:
         done = sum(loaded.counts.values())
         failed = done - loaded.counts.get("ok", 0)
         return f"{done} of {loaded.items} items, {failed} failed"
+    if isinstance(loaded, TrainingStatus):
+        from daskmetrics.report.status import training_step
+
+        return f"step {training_step(loaded)}"
     from daskmetrics.answer import status_of
     from daskmetrics.report.status import progress
 
@@ -203,10 +249,12 @@ def _job_state(job: Submitted | None) -> QueuedJob | None:
         return QueuedJob(job.job, "UNKNOWN", str(error))
 
 
-def _load(run: Path) -> report.Run | MapStatus | None:
-    """The run or map as recorded; None without any file."""
+def _load(run: Path) -> report.Run | MapStatus | TrainingStatus | None:
+    """The run, map or training as recorded; None without any file."""
     with suppress(DaskmetricsError, StopIteration):
         if is_map(run):
             return MapStatus.of(RunFolder(run))
+        if training := TrainingStatus.read(run):
+            return training
         return report.Run(run)
     return None

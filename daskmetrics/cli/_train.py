@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,15 @@ from daskmetrics.cli._common import (
     is_program,
     number_option,
     program_args,
+    require_jobs,
     say,
     settings_option,
+    submit_config,
+    submit_option,
     workers_option,
 )
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import expanded
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 
@@ -60,10 +65,12 @@ if TYPE_CHECKING:
     least=0,
 )
 @flag_option("--dry-run", "Show what would be done, and start nothing.")
+@submit_option
 def train(
     program: Path,
     args: tuple[str, ...],
     dry_run: bool,
+    submit: bool,
     **options: Any,
 ) -> None:
     """Train the models of CONFIG that have a `train` section, or by a PROGRAM of your own.
@@ -82,8 +89,9 @@ def train(
     else:
         loaded = configuration(program, wanted)
     suites = training.suites_to_train(loaded)
+    kept = expanded(loaded.ddp.folder or "training")
     programs = [
-        training.program_of(model, loaded, Path(options["suites"] or "training") / model.name)
+        training.program_of(model, loaded, kept / model.name)
         for model in loaded.models
         if model.program
     ]
@@ -95,24 +103,29 @@ def train(
     if dry_run:
         _preview(suites, programs)
         return
+    is_done = not programs and all(suite.is_done for suite in suites.values())
+    if submit and not is_done:
+        _submit(loaded, kept / loaded.name, suites, programs)
+        return
     from daskmetrics import experiment
     from daskmetrics.cluster import connect
     from daskmetrics.dashboard import RUN_PAGE as page
 
     ignore_input()
     end_as_by_ctrl_c()
-    with exit_when_recorded() as ends:
-        if programs or not all(suite.is_done for suite in suites.values()):
-            with (
-                experiment.Display() as display,
-                connect(
-                    loaded.cluster,
-                    loaded.name,
-                    display.message,
-                    on_start=display.message,
-                    page=page,
-                ) as client,
-            ):
+    # the workers end after all is written
+    with exit_when_recorded() as ends, ExitStack() as cluster:
+        if not is_done:
+            with experiment.Display() as display:
+                client = cluster.enter_context(
+                    connect(
+                        loaded.cluster,
+                        loaded.name,
+                        display.message,
+                        on_start=display.message,
+                        page=page,
+                    )
+                )
                 training.train(client, loaded, display, suites, programs)
             for started in programs:
                 say(f"{started.name} has ended. Output of the ranks: {started.folder / 'logs'}")
@@ -179,6 +192,17 @@ def _preview(suites: Mapping[str, TrainedSuite], programs: Sequence[Program]) ->
         Table((), rows).show()
         say()
     say("Nothing was started.")
+
+
+def _submit(
+    config: Config, kept: Path, suites: Mapping[str, TrainedSuite], programs: Sequence[Program]
+) -> None:
+    require_jobs(config.cluster)
+    for suite in suites.values():
+        suite.claim()  # its folder must be its own before it holds files of a job
+    folders = [*(suite.folder for suite in suites.values()), *(each.folder for each in programs)]
+    folder = folders[0] if len(folders) == 1 else kept
+    submit_config(config, folder, ["train"], folders)
 
 
 def _summary(suites: Mapping[str, TrainedSuite], of_programs: Sequence[Path]) -> None:

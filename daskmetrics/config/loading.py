@@ -38,6 +38,7 @@ _WRITE = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     **dict.fromkeys(("dict_type", "model_type"), "'key: value' lines"),
     "tuple_type": "a list, such as [a, b]",
+    "too_short": "at least one value",
     "literal_error": "{expected}",
     "greater_than": "a number above {gt}",
     "greater_than_equal": "a number from {ge} on",
@@ -365,8 +366,7 @@ def _message(path: KeyPath, items: Sequence[Mapping[str, Any]]) -> str:
     if error["type"] == "missing":
         return f"'{place}' is missing."
     # a value that may be of several kinds has an error for each
-    wanted = dict.fromkeys(_wanted(path, item) for item in items if item["type"] != "too_short")
-    message = ", or ".join(wanted) or "write at least one value"
+    message = ", or ".join(dict.fromkeys(_wanted(path, item) for item in items))
     if error["type"] != "keys":
         message = f"{message.rstrip('.')}."
         if place:

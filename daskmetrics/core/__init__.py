@@ -4,6 +4,7 @@
 `keys`          keys and seeds that follow from content
 `errors`        the exceptions of this package
 `files`         the files of a run, and writing a file completely or not at all
+`holder`        which process drives a run, and whether it has ended
 `corpus`        the prompts that are measured
 `rows`          the rows of a user's table, and the lines of a text file
 `text`          durations, counts, lists and steps as text, and durations read from text

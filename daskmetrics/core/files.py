@@ -20,7 +20,6 @@ from typing import IO, cast
 from daskmetrics.core.errors import ConfigError, DataError, did_you_mean
 
 RUNS = Path("runs")  # where runs are kept by name, below the current folder
-NOTICE = "notice.txt"  # of a program that trains, while its first step is late
 
 
 class _Inside:

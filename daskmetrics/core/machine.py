@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from daskmetrics.core.errors import ClusterLostError, describe
@@ -36,16 +37,25 @@ def close_input() -> None:
 
 # what a call of Dask raises once the thread of its client has ended
 THREAD_ENDED = (RuntimeError, UnboundLocalError)
-ALIVE = 1.0  # seconds between two looks whether this thread runs, while it is waited for
+ALIVE = 1.0  # seconds between two looks whether its threads run, while it is waited for
+
+
+def is_whole(client: Any) -> bool:
+    """Whether the threads run in which a `distributed.Client` works and reads large messages.
+
+    Dask waits for ever for one that has ended.
+    """
+    from distributed.utils import _offload_executor
+
+    readers = _offload_executor._threads
+    return client.loop.asyncio_loop.is_running() and all(map(Thread.is_alive, readers))
 
 
 def ask(client: Any, call: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
-    """What a call in the thread of a client returns.
+    """What a call in the thread of a `distributed.Client` returns.
 
-    It is a ClusterLostError if the scheduler does not answer, or this thread ends meanwhile, for
-    which ``Client.sync`` would wait for ever.
-
-    The client is a `distributed.Client`; this package does not import Dask.
+    It is a ClusterLostError if the scheduler does not answer, or a thread of the client ends
+    meanwhile, for which ``Client.sync`` would wait for ever.
     """
     import asyncio
     from concurrent.futures import CancelledError, wait
@@ -56,11 +66,11 @@ def ask(client: Any, call: Callable[..., Awaitable[Any]], *args: Any, **kwargs: 
     loop = client.loop.asyncio_loop
     asked = None
     try:
-        while not loop.is_closed():
+        while is_whole(client):
             asked = asked or asyncio.run_coroutine_threadsafe(answer(), loop)
             if wait([asked], ALIVE).done:
                 return asked.result()
-        reason = "the client's thread has ended"
+        reason = "a thread of the client has ended"
     except (OSError, RuntimeError, CancelledError) as error:
         reason = describe(error)
     raise ClusterLostError(f"The scheduler does not answer ({reason}).")

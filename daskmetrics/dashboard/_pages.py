@@ -307,9 +307,11 @@ class Page:
             if self.quantity.value == FOLLOW and np.isfinite(live.scores).any():
                 names = live.tasks[: drawing.LINES]
                 title = f"{suite.model}: scores by task"
-            points = layer_points(live, names, of_model)
+            points = layer_points(live, names, of_model, suite)
             are_scores = set(names) <= set(live.tasks)
             drawing.draw_curves(self.lines, points, are_scores=are_scores)
+            self.lines.xaxis.axis_label = "layer" if suite.layer_names else drawing.LAYER
+            self.lines.xaxis.major_label_overrides = dict(enumerate(suite.layer_names))
             self.lines.title.text = title
         self.choices.visible = True
         self._show_cost(live)
@@ -368,7 +370,7 @@ class Page:
 
 
 def layer_points(
-    live: LiveState, names: Sequence[str], chosen: NDArray[np.bool_]
+    live: LiveState, names: Sequence[str], chosen: NDArray[np.bool_], suite: Suite
 ) -> pandas.DataFrame:
     """Quantities of the chosen arms along the layers.
 
@@ -381,6 +383,7 @@ def layer_points(
     ]
     points = pandas.concat(tables).sort_values("y")
     greatest = points.drop_duplicates(["label", "x"], keep="last")
+    greatest = greatest.assign(at=[suite.layer_name(layer) for layer in greatest["x"]])
     return greatest.sort_values("x", kind="stable")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskmetrics.domain import events as events
 from daskmetrics.domain.failures import Failure, grouped
-from daskmetrics.domain.names import Cell
+from daskmetrics.domain.names import Cell, arm_name
 from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import Measured, Scored
@@ -64,6 +64,7 @@ class LiveState:
         self.metrics = [name for name in metrics if name not in self.tasks]
         self.arms = plan.arms
         self.index = {str(arm): i for i, arm in enumerate(self.arms)}
+        self._names = {str(arm): arm_name(arm, plan.layer_names) for arm in self.arms}
         # the arms of each layer of a checkpoint share its metrics
         self._of_layer: dict[str, list[int]] = defaultdict(list)
         for i, arm in enumerate(self.arms):
@@ -132,7 +133,7 @@ class LiveState:
                 case events.UnitAsked():
                     # a run that grows asks again for what it has recorded
                     if message.key not in self._recorded:
-                        self.open[message.key] = message.name
+                        self.open[message.key] = self._named(message.name)
                     self._decide(message)
                 case events.UnitsRetried(keys=keys):
                     retried = [unit for unit, record in self._units.items() if record.key in keys]
@@ -151,12 +152,12 @@ class LiveState:
                     mean, deviation = np.frombuffer(message.values, np.float32).reshape(2, -1)
                     self.values |= {POSTERIOR_MEAN: mean, POSTERIOR_SD: deviation}
                     self.errors[POSTERIOR_MEAN] = deviation
-                    self.leader = message.leader
+                    self.leader = self._named(message.leader)
                     if self.losses and self.losses[-1][0] == self.spent:
                         self.losses.pop()
                     self.losses.append((self.spent, message.loss))
                 case events.SearchEnded():
-                    self.leader = str(message.recommendation.arm)
+                    self.leader = self._named(str(message.recommendation.arm))
                     self.phase = "searched"
                     self.confirmed = message.recommendation.confirmed
                 case events.RunFinished():
@@ -201,6 +202,11 @@ class LiveState:
         missing = max(0.0, total - done)
         return missing * (now - self._began) / gained
 
+    def _named(self, unit: str) -> str:
+        """What a unit is called, or an arm: a score with the name of its arm."""
+        arm, colon, task = unit.partition(":")
+        return f"{self._names.get(arm, arm)}{colon}{task}"
+
     def _decide(self, ask: events.UnitAsked) -> None:
         pick = ask.pick
         if pick is None:
@@ -216,14 +222,14 @@ class LiveState:
             self.curve = [(0.0, self.best)]
             self.losses.clear()
         index = pick["index"] + 1
-        decision = Decision(ask.name, pick["why"]["because"], pick["cost"])
+        decision = Decision(self._named(ask.name), pick["why"]["because"], pick["cost"])
         # one of an interrupted search is asked for again
         self._decisions[ask.key] = self.latest.get(index, decision)
         if index > self._asked:
             self._asked = index
             self.latest[index] = decision
             self.latest.pop(index - LATEST, None)
-            self.paid.add(str(Cell.parse(ask.name).arm))
+            self.paid.add(self._named(str(Cell.parse(ask.name).arm)))
 
     def _record(self, record: Record) -> None:
         unit = record.kind, record.name

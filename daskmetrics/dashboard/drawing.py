@@ -149,7 +149,7 @@ def arms_source(
         suite = suite_of[arm.model]
         x = suite.revisions.index(arm.revision)
         y = suite.layers.index(arm.layer)
-        rows.append((str(arm), arm.model, arm.layer, x, y))
+        rows.append((suite.arm_name(arm), arm.model, arm.layer, x, y))
     frame = pandas.DataFrame(rows, columns=["name", "model", "layer", "x", "y"])
     of_layer = frame.groupby(["model", "x", "y"])
     frame["height"] = 1 / of_layer["layer"].transform("size")
@@ -173,7 +173,8 @@ def axes_of(suite: Suite) -> dict[str, list[Any]]:
         "x": [-0.5, len(steps) - 0.5],
         "y": [-0.5, len(suite.layers) - 0.5],
         "steps": labels(steps, MOST_STEPS),
-        "layers": labels(suite.layers, MOST_LAYERS),
+        "layers": labels(suite.layer_labels, MOST_LAYERS),
+        "names": list(enumerate(suite.layer_names)),
         "lines": lines,
     }
 

@@ -10,6 +10,7 @@
 `scores`         the scores of candidates on tasks, as a mapping and as arrays
 `recommendation` what a search recommends
 `costs`          the cost model: assumed seconds of work
+`training`       how far a training program is, and how its ranks end
 `failures`       failures grouped by their causes, and their table
 `retry`          what follows a failed attempt, as a value
 `events`         the entries of a journal, the messages to the live pages and their topics

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain, pairwise, product, starmap
+from typing import TypeAlias
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.domain.readouts import Readout
@@ -16,8 +17,11 @@ __all__ = [
     "Arm",
     "Cell",
     "Checkpoint",
+    "LayerNames",
     "Suite",
+    "arm_name",
     "grid",
+    "layer_name",
     "log_steps",
     "natural_order",
     "select_revisions",
@@ -38,15 +42,24 @@ _NUMERAL = re.compile(
 )
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _NUMBER = re.compile(rf"(?<![0-9.]){_NUMERAL.pattern}(?![0-9]|\.[0-9])", re.IGNORECASE)
-_AFTER_STEP = re.compile(
-    rf"(?:step|iter|iteration|update|checkpoint|ckpt)s?[-_=. ]*{_NUMBER.pattern}", re.IGNORECASE
+_STEP = r"(?:step|iter|iteration|update|checkpoint|ckpt)s?[-_=. ]*"
+_AFTER_STEP = re.compile(_STEP + _NUMBER.pattern, re.IGNORECASE)
+# such as 5e4, after a word or alone; after other letters e may be an epoch
+_EXPONENT = re.compile(
+    rf"({_STEP}|tokens?|(?<![a-z0-9.]))([0-9]+(?:\.[0-9]+)?e[0-9]{{1,2}})(?![a-z0-9])",
+    re.IGNORECASE,
 )
 # files that are being written, modules of sentence-transformers, commits and pull requests of a hub
 _NO_STEP = re.compile(
     r"[.~]|te?mp[._-]|.*[._-](?:te?mp|part|partial|incomplete)$|[0-9]+_[A-Z][a-z]"
     r"|[0-9a-f]{40}$|refs/pr/"
 )
-_DATE_OR_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}|(?<![a-zA-Z])[vV][0-9]+(?:\.[0-9]+)*")
+# a date, a version, and a small number such as a learning rate
+_OTHER_NUMBER = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}|(?<![a-z])v[0-9]+(?:\.[0-9]+)*"
+    r"|(?<![0-9])[0-9](?:\.[0-9]+)?e-[0-9]{1,2}(?![0-9])",
+    re.IGNORECASE,
+)
 _LAST_STEP = 10**18  # steps are stored as integers of 64 bits
 
 
@@ -244,14 +257,16 @@ class Suite:
 
     def layer_name(self, layer: int) -> int | str:
         """What a layer is called: its name, or its number."""
-        return self.layer_names[layer] if self.layer_names else layer
+        return _called(layer, self.layer_names)
+
+    @property
+    def layer_labels(self) -> tuple[int | str, ...]:
+        """What the compared layers are called."""
+        return tuple(map(self.layer_name, self.layers))
 
     def arm_name(self, arm: Arm) -> str:
-        """The name of an arm, with that of its layer."""
-        if not self.layer_names:
-            return str(arm)
-        names = (str(arm.checkpoint), self.layer_names[arm.layer], arm.readout)
-        return "/".join(filter(None, names))
+        """What an arm of the suite is called, by `arm_name`."""
+        return arm_name(arm, {self.model: self.layer_names})
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """All checkpoints, oldest first."""
@@ -261,6 +276,31 @@ class Suite:
         """All arms: checkpoint by checkpoint, layer by layer, readout by readout."""
         rows = product(self.revisions, self.rows)
         return tuple(Arm(self.model, revision, *row) for revision, row in rows)
+
+
+LayerNames: TypeAlias = Mapping[str, Sequence[str]]
+"""Names of the layers from 0 on, by model; models that number their layers are left out."""
+
+
+def layer_name(arm: Arm, names: LayerNames) -> int | str:
+    """What the layer of an arm is called: its name, or its number."""
+    return _called(arm.layer, names.get(arm.model, ()))
+
+
+def arm_name(arm: Arm, names: LayerNames) -> str:
+    """What an arm is called wherever people read it.
+
+    Its ``str``, by which records name it, has the number of the layer.
+
+    >>> arm_name(Arm("own", "step8", 1, "64d"), {"own": ("first", "pooled")})
+    'own@step8/pooled/64d'
+    """
+    parts = (str(arm.checkpoint), str(layer_name(arm, names)), arm.readout)
+    return "/".join(filter(None, parts))
+
+
+def _called(layer: int, names: Sequence[str]) -> int | str:
+    return names[layer] if names else layer
 
 
 def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
@@ -287,12 +327,12 @@ def step_of(revision: str) -> int | None:
     --------
     >>> [step_of(name) for name in ("checkpoint-512-merged", "stage1-step1000-tokens5B", "epoch_10")]
     [512, 1000, 10]
-    >>> [step_of(name) for name in ("0900000", "step10k", "v1.5", "main")]
-    [900000, 10000, None, None]
+    >>> [step_of(name) for name in ("0900000", "step10k", "step5e4", "v1.5", "main")]
+    [900000, 10000, 50000, None, None]
     """
     if _NO_STEP.match(revision):
         return None
-    name = _DATE_OR_VERSION.sub("", revision)
+    name = _OTHER_NUMBER.sub("", _written_out(revision))
     numbers = _AFTER_STEP.findall(name) or _NUMBER.findall(name)
     steps = [step for step in starmap(_number, numbers) if step <= _LAST_STEP]
     return steps[-1] if steps else None
@@ -312,8 +352,10 @@ def order_problem(revisions: Iterable[str]) -> str:
     named = [name for name in order if step_of(name) is not None]
     others = [name for name in order if step_of(name) is None]
     for a, b in pairwise(named):
-        is_alike = _NUMERAL.sub("#", a) == _NUMERAL.sub("#", b)
-        if not (is_alike and step_of(a) != step_of(b) and natural_order(a) < natural_order(b)):
+        both = _written_out(a), _written_out(b)
+        before, after = map(natural_order, both)
+        is_alike = len({_NUMERAL.sub("#", name) for name in both}) == 1
+        if not (is_alike and step_of(a) != step_of(b) and before < after):
             return (
                 f"'{a}' and '{b}' do not name their steps in one way, so that the order of training"
                 f" may be another: {step_of(a)} and {step_of(b)} are taken as steps. Rename them,"
@@ -437,6 +479,20 @@ def natural_order(name: str) -> list[int | str]:
 
 def _number(digits: str, unit: str) -> int:
     return int(Decimal(digits) * _UNITS[unit.lower()])
+
+
+def _written_out(name: str) -> str:
+    """A name with its numbers such as 5e4 in digits alone, as far as they can be steps.
+
+    >>> _written_out("step5e4-seed1"), _written_out("seed1e4")
+    ('step50000-seed1', 'seed1e4')
+    """
+
+    def in_digits(found: re.Match[str]) -> str:
+        number = int(Decimal(found[2]))
+        return f"{found[1]}{number}" if number <= _LAST_STEP else found[0]
+
+    return _EXPONENT.sub(in_digits, name)
 
 
 def step_label(revision: str) -> str:

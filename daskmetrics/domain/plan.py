@@ -10,7 +10,7 @@ from typing import Any
 
 from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.text import score_text
-from daskmetrics.domain.names import Arm, Cell, Checkpoint, Suite, grid
+from daskmetrics.domain.names import Arm, Cell, Checkpoint, LayerNames, Suite, grid
 from daskmetrics.domain.record import Record
 
 VERSION = 1  #: of the computation: increase it when equal inputs no longer give equal numbers
@@ -137,7 +137,7 @@ class Plan:
         return {suite.model: suite for suite in self.suites}
 
     @property
-    def layer_names(self) -> Mapping[str, Sequence[str]]:
+    def layer_names(self) -> LayerNames:
         """Names of the layers of models that do not number them."""
         return {suite.model: suite.layer_names for suite in self.suites if suite.layer_names}
 
@@ -232,8 +232,8 @@ class Plan:
         deleted: dict[str, Key] = {}
         for plan in earlier:  # not only the last, which may lack a model for a while
             for suite in plan.suites:
-                reading = _reading(self.config, suite.model)
-                if reading and reading == _reading(plan.config, suite.model):
+                reading = _reading(self, suite.model)
+                if reading and reading == _reading(plan, suite.model):
                     names = {str(name) for name in suite.checkpoints()} - own
                     deleted |= {name: plan.encodings[name] for name in sorted(names)}
         windows = [plan.window for plan in earlier if plan.key == self.key]
@@ -290,9 +290,11 @@ class Plan:
         return checkpoint.model in self.by_model and str(checkpoint) in self._encodings
 
 
-def _reading(config: Mapping[str, Any], model: str) -> tuple[object, object] | None:
-    for section in config["models"]:
+def _reading(plan: Plan, model: str) -> tuple[object, ...] | None:
+    for section in plan.config["models"]:
         if section["name"] == model:
             own = {key: value for key, value in section.items() if key != "revisions"}
-            return config["protocol"], own
+            # its code may have changed under the same name
+            encoder = plan.protocols.get(model) if own.get("encoder") else None
+            return plan.config["protocol"], own, encoder
     return None

@@ -24,11 +24,10 @@ from typing import Any, TypeAlias
 from distributed import Client, Future, Worker
 from distributed.core import Status
 from distributed.scheduler import KilledWorker
-from distributed.utils import _offload_executor
 
 from daskmetrics.core.errors import ClusterLostError, ConfigError, describe
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.machine import replace_worker
+from daskmetrics.core.machine import is_whole, replace_worker
 from daskmetrics.core.telemetry import RANK, TelemetryFile
 from daskmetrics.domain.events import REFUSED, WorkerJoined
 from daskmetrics.domain.record import Record
@@ -230,10 +229,7 @@ class _DaskBackend:
             events.append(self.events.get(timeout=timeout))
             while True:
                 events.append(self.events.get_nowait())
-        # Dask waits for ever for the one thread in which it reads messages, if that has ended
-        is_whole = all(thread.is_alive() for thread in _offload_executor._threads)
-        is_running = self.client.loop.asyncio_loop.is_running()
-        if self.client.status != "running" or not is_running or not is_whole:
+        if self.client.status != "running" or not is_whole(self.client):
             raise ClusterLostError(LOST)
         messages: list[Message] = []
         for event in events:

@@ -423,7 +423,8 @@ def _scores(
             except UndefinedError as error:
                 reasons.append(f"layer {source.suite.layer_name(arm.layer)}: {error}")
             else:
-                shown.did("score", scoring, f"{arm}:{task.name}  {score_text(value.score)}")
+                name = source.suite.arm_name(arm)
+                shown.did("score", scoring, f"{name}:{task.name}  {score_text(value.score)}")
                 yield arm, value
     if len(reasons) == len(arms):
         raise DataError(f"No layer has a score on {task.name}: {reasons[0]}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.checkpoints.cache import keep, recall
 from daskmetrics.checkpoints.digests import digests_of, files_of, has_changed, stamps_of
-from daskmetrics.checkpoints.folders import revisions_of
+from daskmetrics.checkpoints.folders import matching_checkpoints, revisions_of
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.config import Model
 from daskmetrics.config.prompts import NO_PROMPTS
@@ -32,7 +32,7 @@ from daskmetrics.core.files import cache_folder, expanded
 from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.progress import tell
 from daskmetrics.core.user_code import callee_of
-from daskmetrics.domain.names import order_problem, training_order
+from daskmetrics.domain.names import order_problem
 from daskmetrics.execution.map.function import load, load_function, sent
 from daskmetrics.experiment._worker import (
     EncoderProtocol,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 #: share of a vector's length by which rounding may change it, also that of half precision
 ROUNDING = 0.01
-_WILD = set("*?[")  # in a pattern
 _FEW = 8  # items that are read together to be compared
 _WANTED = (
     "Return an array of one layer, a list of layers or a dict of named layers, each of shape (n, D)"
@@ -141,20 +140,14 @@ def encoder_revisions(encoder: Encoder) -> list[Revision]:
     """
     if encoder.checkpoints is None:
         return [Revision(encoder, "main", None)]
-    pattern = expanded(encoder.checkpoints).absolute()
-    # the deepest folder before a wildcard
-    root = next(folder for folder in pattern.parents if _WILD.isdisjoint(str(folder)))
-    suffix = pattern.suffix
-    if not _WILD.isdisjoint(suffix):
-        suffix = ""
-    paths = root.glob(str(pattern.relative_to(root)))
-    by_name = {str(path.relative_to(root)).removesuffix(suffix): path for path in paths}
+    by_name = matching_checkpoints(encoder.checkpoints)
     if not by_name:
+        pattern = expanded(encoder.checkpoints).absolute()
         raise ConfigError(
             f"No file or folder matches '{pattern}', the checkpoints of '{encoder.name}'."
             " Correct the pattern, such as 'out/*.pth'."
         )
-    return [Revision(encoder, name, by_name[name]) for name in training_order(by_name)]
+    return [Revision(encoder, name, path) for name, path in by_name.items()]
 
 
 _kept: dict[Key, LoadedEncoder] = {}  # of this process, at most one
@@ -218,7 +211,7 @@ def located(
     by_name = {revision.name: revision for revision in encoder_revisions(encoder)}
     names = revisions_of(model, by_name)
     chosen = [by_name[name] for name in names]
-    files = [_files(revision.path) for revision in chosen]
+    files = [files_of(revision.path) if revision.path else {} for revision in chosen]
     locations = tuple(
         Location(
             path=str(revision.path or name),
@@ -254,15 +247,6 @@ def _widths(revision: Revision, task: Task, cached: Path) -> dict[int | str, int
 
 def _call(payload: bytes, checkpoint: str | None, device: str) -> object:
     return load_function(payload)(checkpoint, device)
-
-
-def _files(checkpoint: Path | None) -> dict[str, Path]:
-    """The files of a checkpoint, by their names in its folder."""
-    if checkpoint is None:
-        return {}
-    if checkpoint.is_file():
-        return {"": checkpoint}
-    return files_of(checkpoint)
 
 
 class LoadedEncoder:

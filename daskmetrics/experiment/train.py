@@ -25,11 +25,12 @@ from daskmetrics.core.machine import workers
 from daskmetrics.core.telemetry import RANK
 from daskmetrics.domain.names import Suite, step_of
 from daskmetrics.domain.results import Trained
+from daskmetrics.domain.training import Progress
 from daskmetrics.execution import Record
 from daskmetrics.execution.display import Display
 from daskmetrics.training.data import with_steps
 from daskmetrics.training.ddp.driver import Places, launch
-from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.ddp.ranks import Program
 from daskmetrics.training.suite import missing_revisions, parameters
 
 OWNER = "suite.key"  # file in a named folder that holds the key of its suite

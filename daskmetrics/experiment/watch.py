@@ -25,10 +25,10 @@ from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Outcome
 from daskmetrics.bandit.recommend import rise_forecast
 from daskmetrics.checkpoints import rolling
-from daskmetrics.checkpoints.arrivals import AT_REST, Arrivals, Follower
+from daskmetrics.checkpoints.arrivals import AT_REST, Arrivals, Follower, followed, followed_folder
 from daskmetrics.config import Config
 from daskmetrics.core.errors import DaskmetricsError, room_for
-from daskmetrics.core.files import RunFolder, expanded, open_own, private
+from daskmetrics.core.files import RunFolder, open_own, private
 from daskmetrics.core.keys import content_key
 from daskmetrics.core.machine import workers
 from daskmetrics.core.text import duration, parse_duration, plural, score_text
@@ -39,7 +39,14 @@ from daskmetrics.domain.events import (
     measured,
     scored,
 )
-from daskmetrics.domain.names import Arm, Cell, Checkpoint, training_order
+from daskmetrics.domain.names import (
+    Arm,
+    Cell,
+    Checkpoint,
+    arm_name,
+    layer_name,
+    training_order,
+)
 from daskmetrics.domain.plan import Plan
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
@@ -154,8 +161,7 @@ class _Watcher:
     def train(self) -> None:
         """Begin the training of models whose programs have not ended well."""
         for model in self.config.models:  # else it could be taken for an id of the hub
-            folder = expanded(model.source or "")
-            folder.mkdir(parents=True, exist_ok=True)
+            followed_folder(model).mkdir(parents=True, exist_ok=True)
         programs = {
             program.name: program
             for program in training.programs(self.config, self.folder.path)
@@ -182,7 +188,7 @@ class _Watcher:
 
     def follow(self, on_round: Callable[[], object], stopped: threading.Event) -> None:
         """Look for checkpoints, and begin rounds, until there is a reason to end."""
-        sources = ", ".join(f"'{model.source}'" for model in self.config.models)
+        sources = ", ".join(f"'{m.checkpoints or m.source}'" for m in self.config.models)
         self.display.say(f"Watching {sources}. Ctrl-C ends it; the same command goes on.")
         while True:
             if stopped.is_set():
@@ -273,12 +279,15 @@ class _Watcher:
                 checkpoint = Checkpoint(model.name, name)
                 if self.log.write("checkpoint", checkpoint=str(checkpoint), step=checkpoint.step):
                     self.display.say(f"{checkpoint} is complete")
-            folder = expanded(model.source or "")
+            try:
+                checkpoints = followed(model)
+            except OSError:  # nothing is known of them at the moment
+                continue
             for checkpoint in self.log.complete():
                 name = checkpoint.revision
                 if checkpoint.model != model.name or name in present:
                     continue
-                if not (folder / name).is_dir():
+                if name not in checkpoints:
                     self.log.write("gone", checkpoint=str(checkpoint))
                     self.display.say(
                         f"{checkpoint} was deleted: its scores stay, but it cannot be the best"
@@ -299,17 +308,19 @@ class _Watcher:
             write(best=None, rise=None)
             return
         best = best_fields(plan, ended)
-        rise = rise_fields(plan, list(self.journal.records()), ended.recommendation.arm)
+        leader = ended.recommendation.arm
+        rise = rise_fields(plan, list(self.journal.records()), leader)
         believed = "is" if ended.recommendation.confirmed else "is expected to be"
-        text = f"{best['arm']} {believed} the best of {plural(checkpoints, 'checkpoint')}"
+        name, layer = arm_name(leader, plan.layer_names), layer_name(leader, plan.layer_names)
+        text = f"{name} {believed} the best of {plural(checkpoints, 'checkpoint')}"
         if best["score"] is not None:
             text += f", {score_text(best['score'], best['stderr'])}"
         text += "."
         if rise:
             state = "has stopped rising" if rise["stopped"] else "may still rise"
             text += (
-                f" Layer {rise['layer']} {state}: by step {rise['steps'][-1]:,} it rises by more"
-                f" than {100 * RISE:g} % with probability {rise['probability']:.2f}."
+                f" Layer {layer} {state}: by step {rise['steps'][-1]:,} it rises by more than"
+                f" {100 * RISE:g} % with probability {rise['probability']:.2f}."
             )
         if write(cells=ended.recommendation.cells, best=best, rise=rise, text=text):
             probability = rise["probability"] if rise else None

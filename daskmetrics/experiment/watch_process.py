@@ -16,10 +16,11 @@ from typing import Any
 
 import yaml
 
-from daskmetrics.checkpoints.arrivals import FINISHED
+from daskmetrics.checkpoints.arrivals import followed_folder
+from daskmetrics.checkpoints.folders import FINISHED
 from daskmetrics.config import Config
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, LockedError
-from daskmetrics.core.files import RunFolder, atomic_write, expanded, open_own
+from daskmetrics.core.files import RunFolder, atomic_write, open_own
 from daskmetrics.execution.journal import holder
 from daskmetrics.experiment._arguments import configured
 from daskmetrics.training.progress import TrainerEvents
@@ -62,14 +63,14 @@ class BackgroundWatch:
 
     def __init__(self, config: Config, folder: RunFolder) -> None:
         self.folder = folder.path
-        self._sources = [expanded(model.source or "") for model in config.models]
+        self._folders = [followed_folder(model) for model in config.models]
         self.log = folder.path / "watch.log"
         self._process: subprocess.Popen[bytes] | None = None
         folder.create()
         if holder(folder.lock) is None:
-            for source in self._sources:
+            for followed in self._folders:
                 # so that it is a folder and not an id of the hub
-                source.mkdir(parents=True, exist_ok=True)
+                followed.mkdir(parents=True, exist_ok=True)
             text = yaml.safe_dump(config.as_dict(), sort_keys=False)
             written = atomic_write(folder.path / "watch.yaml", text)
             # -P: a module of the working folder must not replace one of Python's own
@@ -102,8 +103,8 @@ class BackgroundWatch:
 
         The watch ends once all are measured and scored.
         """
-        for source in self._sources:
-            (source / FINISHED).touch()
+        for followed in self._folders:
+            (followed / FINISHED).touch()
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the end of the watch.

@@ -36,6 +36,7 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, size_text
 from daskmetrics.domain.events import records
 from daskmetrics.domain.names import Checkpoint
+from daskmetrics.domain.training import Progress
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
 from daskmetrics.execution.map.api import run as run_map
@@ -56,7 +57,7 @@ from daskmetrics.planning.work import (
 )
 from daskmetrics.training.data import effective, write_corpus
 from daskmetrics.training.ddp.driver import launch
-from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.ddp.ranks import Program
 
 VERDICTS = {0.8: "good", 0.5: "acceptable", -math.inf: "wasteful"}  # by efficiency
 

@@ -6,22 +6,23 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, product
+from operator import attrgetter
 
 import numpy as np
 import psutil
 from dask.utils import parse_bytes
 
 from daskmetrics.cluster.slurm import commands
-from daskmetrics.cluster.slurm.partitions import Partition, requested
+from daskmetrics.cluster.slurm.partitions import Partition, WaitingJob, requested
 from daskmetrics.cluster.slurm.script import job_name, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.machine import user_name
-from daskmetrics.core.text import duration
+from daskmetrics.core.text import duration, parse_walltime
 from daskmetrics.planning.options import NO_WAIT, UNKNOWN_WAIT, Offer, TrackRecord
 from daskmetrics.planning.work import DEVICES, Estimate, exactly
 
@@ -143,6 +144,27 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str, now: float) -> Offe
     elif offer.free and offer.free >= offer.workers:
         wait = NO_WAIT
     return replace(offer, wait=wait)
+
+
+def place_of(
+    offer: Offer, profile: Cluster, walltime: str, waiting: Iterable[WaitingJob]
+) -> WaitingJob | None:
+    """The first of the jobs that wait for at least as much as an offer, and for as long."""
+    device = offer.device
+    count = -(-offer.workers // offer.nodes)
+    if device == "cpu":
+        count *= profile.threads
+    elif device == "gpu":  # of no type
+        device = ""
+    seconds = parse_walltime(walltime)
+    as_large = [
+        job
+        for job in waiting
+        if job.nodes >= offer.nodes
+        and job.devices.get(device, 0) >= count
+        and job.seconds >= seconds
+    ]
+    return min(as_large, key=attrgetter("start"), default=None)
 
 
 def wait_of(seconds: float, past: TrackRecord | None) -> Estimate:

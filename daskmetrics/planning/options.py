@@ -13,6 +13,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from daskmetrics.cluster.slurm.partitions import WaitingJob
 from daskmetrics.core.text import duration, walltime_text
 from daskmetrics.planning.work import Bounds, Estimate, Pace, Work, difference, exactly
 
@@ -81,6 +82,7 @@ class Offer:
     partition: str | None = None
     problem: str | None = None  # why the workers are not available at all
     success: TrackRecord | None = None  # how earlier jobs on the partition ended
+    place: WaitingJob | None = None  # the first own job in the queue that asks for at least as much
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +108,17 @@ class Option:
     @property
     def starts_now(self) -> bool:
         return not self.wait.any()
+
+    def end_in_place(self, now: float) -> float:
+        """Seconds from now to the last result in the place of an own job.
+
+        Infinite where there is no such job, or the wait without it is not known.
+        """
+        place = self.offer.place
+        if place is None or math.isinf(self.wait[1]):
+            return math.inf
+        wait = max(0.0, place.start - now)
+        return float(self.total[1]) - self.offer.wait.expected + wait
 
     @property
     def is_start_known(self) -> bool:

@@ -10,7 +10,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 
 from daskmetrics import config as configuration
-from daskmetrics.cluster.slurm.partitions import read_partitions
+from daskmetrics.cluster.slurm.partitions import own_queue, read_partitions
 from daskmetrics.config import Config
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RUNS, RunFolder
@@ -19,7 +19,13 @@ from daskmetrics.execution.journal import read
 from daskmetrics.experiment import prepare
 from daskmetrics.planning.calibration import kept
 from daskmetrics.planning.estimate import measurements, programs_workload, samples_of, workload
-from daskmetrics.planning.offers import local_offers, own_jobs, rehearsed, slurm_offers
+from daskmetrics.planning.offers import (
+    local_offers,
+    own_jobs,
+    place_of,
+    rehearsed,
+    slurm_offers,
+)
 from daskmetrics.planning.options import (
     BALANCED,
     PURPOSES,
@@ -165,7 +171,7 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
 def _options(
     request: PlanRequest, config: Config, work_for: Callable[[str], Work], now: float
 ) -> Iterator[Option]:
-    jobs_on = cache(own_jobs)
+    jobs_on, waiting_on = cache(own_jobs), cache(own_queue)
     partitions = cache(read_partitions)
     number = 0
     for name in request.profiles or ("",):
@@ -192,5 +198,6 @@ def _options(
                 offer = replace(offer, success=jobs_on(offer.partition))
                 # what Slurm answers depends on the time that is requested
                 walltime = option_of(number, offer, work).walltime
-                offer = rehearsed(offer, profile, walltime, now)
+                place = place_of(offer, profile, walltime, waiting_on(offer.partition))
+                offer = replace(rehearsed(offer, profile, walltime, now), place=place)
             yield option_of(number, offer, work, request.deadline)

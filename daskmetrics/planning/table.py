@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, size_text
-from daskmetrics.planning.options import BestOption, Offer, Option, spent_in
+from daskmetrics.planning.options import WORTH, BestOption, Offer, Option, spent_in
 from daskmetrics.planning.plan import PlanRequest, Proposal
 from daskmetrics.planning.work import Work, amount, bounded
 
@@ -30,6 +30,8 @@ def decision_lines(proposal: Proposal) -> Iterator[Line]:
     yield "Recommended", f"Option {chosen.number} is the {_reason(choice, proposal)}."
     if queue := _queue_sentence(chosen, proposal.options):
         yield "Queue", queue
+    if own := _own_job_sentence(chosen, proposal):
+        yield "Own jobs", own
     if bold := choice.aggressive:
         sentence = _trade(bold, chosen, proposal)
         if not bold.starts_now:
@@ -72,6 +74,24 @@ def _queue_sentence(chosen: Option, options: Iterable[Option]) -> str:
     if not chosen.starts_now:
         start, against = f"waits {wait_text(chosen)}", f"option {other.number}, which starts now"
     return f"Option {chosen.number} {start} and saves {saved} against {against}."
+
+
+def _own_job_sentence(chosen: Option, proposal: Proposal) -> str:
+    """What cancelling an own job in the queue would change; empty if that is little."""
+    possible = [option for option in proposal.options if option.possible]
+    option = min(possible, key=lambda option: option.end_in_place(proposal.at))
+    place = option.offer.place
+    end = option.end_in_place(proposal.at)
+    now = chosen.total[1]
+    if place is None or math.isinf(now) or end > (1 - WORTH) * now:
+        return ""
+    saved = duration(now - end)
+    start = duration(max(0.0, place.start - proposal.at))
+    return (
+        f"Your job {place.id} waits for as much, and starts in {start}. If you cancel it (scancel"
+        f" {place.id}), option {option.number} could take its place, and end {saved} earlier than"
+        f" option {chosen.number} does now."
+    )
 
 
 def _trade(option: Option, chosen: Option, proposal: Proposal) -> str:

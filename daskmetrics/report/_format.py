@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import filled, printable, text_width
 from daskmetrics.core.text import plural, score_text
-from daskmetrics.domain.names import Arm
+from daskmetrics.domain.names import Arm, LayerNames, layer_name
 
 if TYPE_CHECKING:
     from daskmetrics.answer.answer import CheaperArm, MeasuredTask
@@ -43,10 +43,10 @@ def fact(label: str, text: str) -> str:
     return filled(printable(text), text_width(WIDTH), indent, " " * LABEL)
 
 
-def candidate(arm: Arm, layer_names: Mapping[str, Sequence[str]] | None = None) -> str:
-    """A candidate in words, with the name of its layer in a model that has names.
+def candidate(arm: Arm, layer_names: LayerNames) -> str:
+    """A candidate in words, with what its layer is called.
 
-    >>> candidate(Arm("tiny", "step8", 3)), candidate(Arm("minilm", "main", 6, "last,64d"))
+    >>> candidate(Arm("tiny", "step8", 3), {}), candidate(Arm("minilm", "main", 6, "last,64d"), {})
     ('tiny, step 8, layer 3', 'minilm, layer 6, last,64d')
     >>> candidate(Arm("own", "main", 1), {"own": ("first", "pooled")})
     'own, layer pooled'
@@ -55,10 +55,7 @@ def candidate(arm: Arm, layer_names: Mapping[str, Sequence[str]] | None = None) 
     step = arm.checkpoint.step
     if revision in (f"step{step}", f"checkpoint-{step}"):  # other numbers may be epochs
         revision = f"step {step:,}"
-    layer: int | str = arm.layer
-    if layer_names and arm.model in layer_names:
-        layer = layer_names[arm.model][arm.layer]
-    words = [arm.model, revision, f"layer {layer}", arm.readout]
+    words = [arm.model, revision, f"layer {layer_name(arm, layer_names)}", arm.readout]
     return ", ".join(word for word in words if word and word != "main")
 
 

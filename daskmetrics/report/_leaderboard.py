@@ -13,6 +13,7 @@ from daskmetrics.answer.answer import (
     CheaperArm,
     RankedArm,
     is_guess,
+    offered,
     over_floor,
     ranked_arms,
     simpler_arms,
@@ -67,7 +68,8 @@ class Leaderboard:
     found : LayerScores, optional
         What was scored here and now, if the arms are not those of a run.
     simpler : tuple of CheaperArm
-        The layers found within the error of the best that are cheaper than it, cheapest first.
+        The layers to take in place of the best, cheapest first: those within its error, and those
+        that may lose less than any cheaper one.
     suites : mapping
         The layers of each checkpoint, by whose names they are shown.
 
@@ -128,13 +130,14 @@ class Leaderboard:
             return sizes[arm.model].cost(arm)
 
         def simplicity(arm: Arm) -> tuple[float, float, Arm]:
-            return cost(arm).flops, cost(arm).bytes, arm
+            is_read = arm.checkpoint in found.models  # else nothing is known of its operations
+            return cost(arm).flops if is_read else 0.0, cost(arm).bytes, arm
 
         tied = best = None
         simpler: tuple[CheaperArm, ...] = ()
         if tested := ties.tested(found.recorded, weights):
             tied, best = tested.tied, tested.best_arm
-            simpler = simpler_arms(tested, sorted(tested.equal_arms, key=simplicity), cost)
+            simpler = simpler_arms(tested, simplicity, cost)
         arms = ranked_arms(found.recorded, weights, tied, best)
         return cls(arms, weights, found, simpler, found.suites)
 
@@ -184,7 +187,13 @@ class Leaderboard:
             layers.append(suite.layer_name(row.arm.layer) if suite else row.arm.layer)
         return layers
 
-    def _name(self, arm: Arm) -> str:
+    def named(self, arm: Arm) -> str:
+        """What a candidate is called, with the name that its layer has.
+
+        Examples
+        --------
+        >>> board.named(board.arms[0].arm)  # doctest: +SKIP
+        """
         suite = self.suites.get(arm.checkpoint)
         return suite.arm_name(arm) if suite else str(arm)
 
@@ -194,7 +203,7 @@ class Leaderboard:
         checkpoints = {row.arm.checkpoint for row in self.arms}
         title = "Leaderboard"
         header = ["candidate"]
-        columns = [[self._name(row.arm) for row in shown]]
+        columns = [[self.named(row.arm) for row in shown]]
         if len(checkpoints) == 1:
             title = f"Layers of {checkpoints.pop()}"
             header = ["layer"]
@@ -290,9 +299,9 @@ class Leaderboard:
         """What to use, and what is cheaper."""
         best = self.arms[0]
         score = measured(found.tasks, self.weights, best.mean, best.stderr)
-        simpler = self.cheaper() or next(iter(self.simpler), None)
-        cheapest = self._short_name(simpler.arm) if simpler else ""
         tied = sum(bool(row.tied) for row in self.arms)
+        simpler = offered(self.cheaper(), self.simpler, tied > 1)
+        cheapest = self._short_name(simpler.arm) if simpler else ""
         guess = is_guess(self.over_floor)
         notes = [f"Use {headline(self._short_name(best.arm), score, tied, cheapest, guess)}."]
         if simpler and not guess:
@@ -303,7 +312,7 @@ class Leaderboard:
         """A layer of the only checkpoint, or the whole name."""
         if self.found and len(self.found.suites) == 1 and not arm.readout:
             return f"layer {self.found.layer_name(arm)}"
-        return self._name(arm)
+        return self.named(arm)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw mean scores with standard errors along the layers.
@@ -333,7 +342,7 @@ class Leaderboard:
         need_matplotlib()
         import pandas
 
-        from daskmetrics.report.figures import BESIDE, axes_for, layer_lines
+        from daskmetrics.report.figures import BESIDE, axes_for, layer_lines, shared_names
 
         rows = []
         for row in self.arms:
@@ -348,12 +357,11 @@ class Leaderboard:
         points = pandas.DataFrame(rows, columns=["layer", "value", "error", "tied", "label"])
         first_labels = points["label"].unique()[:MOST_LINES]
         points = points[points["label"].isin(first_labels)]
-        points.attrs.update(label=self._measure, are_scores=True)
+        names = {name.model: suite.layer_names for name, suite in self.suites.items()}
+        called = shared_names([row.arm for row in self.arms], names)
+        points.attrs.update(label=self._measure, are_scores=True, layer_names=called)
         ax = axes_for(ax)
         layer_lines(ax, points)
-        names = {row.arm.layer: name for row, name in zip(self.arms, self._layers, strict=True)}
-        if [*names] != [*names.values()]:
-            ax.set_xticks([*names], [*map(str, names.values())], rotation=45, ha="right")
         ax.legend(**BESIDE)
         return ax
 
@@ -390,7 +398,8 @@ class Leaderboard:
         row = self.arms[0]
         if within and (cheaper := self.cheaper(within)):
             (row,) = (row for row in self.arms if row.arm == cheaper.arm)
-        card = f"{row.arm}: {score_text(row.mean, row.stderr)} on {listed(list(self.weights))}."
+        score = measured(self.tasks, self.weights, row.mean, row.stderr)
+        card = f"{self.named(row.arm)}: {score} on {listed(list(self.weights))}."
         return self.found.save(row.arm, folder, card)
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.text import score_text
 from daskmetrics.domain.events import scored as scored_units
-from daskmetrics.domain.names import Arm, Cell
+from daskmetrics.domain.names import Arm, Cell, arm_name, layer_name
 from daskmetrics.report._format import Line, fact, need_matplotlib, percent
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report.lines import answer_lines, gain, use
@@ -164,15 +164,18 @@ class Best:
 
 def _model_card(answer: Answer) -> str:
     rows = []
-    for task, score in answer.best.scores.items():
-        default = answer.default.scores.get(task)
-        default_text = score_text(default.score, default.stderr) if default else ""
-        rows.append(f"| {task} | {score_text(score.score, score.stderr)} | {default_text} |")
+    shown = answer.best, answer.default
+    for task in answer.tasks:
+        floor = f" ({task.floor.text})" if task.floor else ""
+        scores = (candidate.scores.get(task.name) for candidate in shown)
+        texts = (score_text(score.score, score.stderr) if score else "" for score in scores)
+        rows.append(f"| {task.name}: {task.main_score}{floor} | {' | '.join(texts)} |")
+    names = [arm_name(candidate.arm, answer.layer_names) for candidate in shown]
     lines = [
         "",
         "## What was measured",
         "",
-        f"| task | {answer.best.arm} | {answer.default.arm} |",
+        f"| task | {' | '.join(names)} |",
         "|---|---|---|",
         *rows,
         "",
@@ -374,7 +377,9 @@ class Run(RecordedRun):
         rows = []
         for record, result in scored_units(self.records):
             cell = Cell.parse(record.name)
-            named = (*astuple(cell.arm), cell.task, self.kinds[cell.task])
+            arm = cell.arm
+            layer = layer_name(arm, self.plan.layer_names)
+            named = (arm.model, arm.revision, layer, arm.readout, cell.task, self.kinds[cell.task])
             rows.append((*named, result.score, result.stderr, record.seconds))
         frame = pandas.DataFrame(rows, columns=FRAME_COLUMNS)
         if frame["readout"].any():

@@ -9,6 +9,7 @@ from daskmetrics.answer.answer import Standing
 from daskmetrics.answer.comparison import Agreement, ArmComparison, RunComparison
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import score_text
+from daskmetrics.domain.names import LayerNames, arm_name
 from daskmetrics.domain.recommendation import ScoreEstimate
 from daskmetrics.domain.results import Scored
 from daskmetrics.report._format import Line, apart, gap_text, partly, unpaired_note
@@ -19,22 +20,24 @@ from daskmetrics.report.status import status_lines
 
 def compare_tables(run: Run, other: Run, compared: RunComparison | ArmComparison) -> list[Table]:
     """Two runs, or two candidates, of which the second may be of another run."""
+    layer_names = run.plan.layer_names, other.plan.layer_names
     if isinstance(compared, ArmComparison):
-        header = ("task", str(compared.arm), str(compared.other), "difference", "")
+        names = _names(compared, *layer_names)
+        header = ("task", *names, "difference", "")
         scores = run.recorded[compared.arm], other.recorded[compared.other]
         rows = _score_rows(compared.tasks, scores, compared)
         rows = [(task, *texts, compared.tasks[task].relation) for task, *texts in rows]
         overall = run.verdict.overall if run is other and run.result else None
-        title = _mean_difference(compared, run.weights, overall)
+        title = _mean_difference(compared, names, run.weights, overall)
         return [Table(header, rows, title, unpaired_note(compared.tasks.values()))]
     shown = [answers_table({"run": run, "other": other})]
     if best := compared.best_arms:
         both = run.answer.best.scores, other.answer.best.scores
         rows = _score_rows({**run.kinds, **other.kinds}, both, best)
-        title = _mean_difference(best, other.weights)
+        title = _mean_difference(best, _names(best, *layer_names[::-1]), other.weights)
         notes = unpaired_note(best.tasks.values())
         shown.append(Table(("task", "run", "other", "other − run"), rows, title, notes))
-    shown.append(_agreement(compared.shared, compared.left_out))
+    shown.append(_agreement(compared.shared, compared.left_out, layer_names[0]))
     shown.append(settings_table(compared.settings))
     return shown
 
@@ -56,8 +59,16 @@ def _score_rows(
     return rows
 
 
+def _names(compared: ArmComparison, of_arm: LayerNames, of_other: LayerNames) -> tuple[str, str]:
+    """What the candidates are called, of which the second may be of another run."""
+    return arm_name(compared.arm, of_arm), arm_name(compared.other, of_other)
+
+
 def _mean_difference(
-    compared: ArmComparison, weights: Mapping[str, float], overall: Standing | None = None
+    compared: ArmComparison,
+    names: tuple[str, str],
+    weights: Mapping[str, float],
+    overall: Standing | None = None,
 ) -> str:
     """The mean difference, in the words of the verdict if known."""
     if compared.difference is None:
@@ -69,18 +80,19 @@ def _mean_difference(
         relation = overall.relation(pair[0], compared.difference)
     gap = apart(compared.difference)
     return (
-        f"The mean score of {compared.arm} minus that of {compared.other} is {gap}, {relation}"
+        f"The mean score of {names[0]} minus that of {names[1]} is {gap}, {relation}"
         f"{partly(weights, compared.tasks)}."
     )
 
 
-def _agreement(shared: Agreement, left_out: Sequence[str]) -> Table:
+def _agreement(shared: Agreement, left_out: Sequence[str], layer_names: LayerNames) -> Table:
     lines = [Line("in common", f"{shared.cells:,}")]
-    if shared.cells:
+    if shared.at:
         greatest = score_text(shared.greatest, sign=True)
+        at = f"{arm_name(shared.at.arm, layer_names)}:{shared.at.task}"
         lines += [
             Line("mean difference", score_text(shared.mean, sign=True)),
-            Line("greatest", f"{greatest} ({shared.at})"),
+            Line("greatest", f"{greatest} ({at})"),
         ]
     if shared.rho is not None:
         lines.append(Line("Spearman's ρ", f"{shared.rho:+.3f}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from daskmetrics.answer import analysis
@@ -11,7 +12,7 @@ from daskmetrics.bandit import Pick
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import score_text
-from daskmetrics.domain.names import Arm
+from daskmetrics.domain.names import Arm, arm_name
 from daskmetrics.domain.outcomes import Estimate
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.results import Scored
@@ -35,7 +36,8 @@ def explain_tables(run: Run, name: str) -> list[Table]:
         )
     name = run.plan.measured_as.get(checkpoint, checkpoint) + name.removeprefix(checkpoint)
     arms = posterior.problem.arms
-    arm = arm_named(name, arms, "candidate")
+    named = partial(arm_name, names=run.plan.layer_names)
+    arm = arm_named(name, arms, "candidate", run.plan.layer_names)
     leader = arms[posterior.leader]
     index = posterior.problem.arm_index[arm]
     rank = posterior.rank(index)
@@ -43,11 +45,11 @@ def explain_tables(run: Run, name: str) -> list[Table]:
     lines = [
         Line("rank", f"{rank} of {len(arms):,} by what the search expects"),
         Line("expected", f"{expected}, from its scores and those of similar candidates"),
-        Line("leader", _leader(posterior, index, run.recommendation, run.recorded)),
+        Line("leader", _leader(posterior, index, named(leader), run.recommendation, run.recorded)),
         Line("chosen", _chosen(run.picks, arm)),
     ]
     shown = [
-        Table((), lines, str(arm)),
+        Table((), lines, named(arm)),
         _scores(run.kinds, run.recorded, arm, leader),
         _metrics(analysis.metrics(run.records), analysis.units(run.plan), analysis.layer_of(arm)),
     ]
@@ -55,7 +57,11 @@ def explain_tables(run: Run, name: str) -> list[Table]:
 
 
 def _leader(
-    posterior: RunPosterior, index: int, recommended: Recommendation | None, recorded: Scores
+    posterior: RunPosterior,
+    index: int,
+    name: str,
+    recommended: Recommendation | None,
+    recorded: Scores,
 ) -> str:
     leader = posterior.problem.arms[posterior.leader]
     if index != posterior.leader:
@@ -63,12 +69,12 @@ def _leader(
         # scores often fall sharply at a last layer, and the posterior would smooth over that
         is_last = index in posterior.problem.default_arms
         if is_last and recorded.get(leader, {}).keys() - recorded.get(arm, {}).keys():
-            return f"{leader}; the difference is not known before this last layer has its scores"
+            return f"{name}; the difference is not known before this last layer has its scores"
         lead = posterior.lead(index)
         relation = "better" if lead.value >= 0 else "worse"
         gap = score_text(abs(lead.value), lead.stderr)
         chance = probability_text(1 - lead.probability)
-        return f"{leader} is expected to be {relation} by {gap}; {chance} that this one is better"
+        return f"{name} is expected to be {relation} by {gap}; {chance} that this one is better"
     if not recommended:
         return "the leading one so far"
     if recommended.confirmed:

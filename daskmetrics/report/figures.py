@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle, product
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from daskmetrics.core.errors import unknown
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
 from daskmetrics.dashboard.drawing import LAYER, STAGES, labels, least_span, most_of, span
-from daskmetrics.domain.names import Arm, Suite, spread, step_label
+from daskmetrics.domain.names import Arm, LayerNames, Suite, spread, step_label
 from daskmetrics.domain.outcomes import Floats
 from daskmetrics.report._quantities import (
     COST_NAMES,
@@ -152,7 +152,8 @@ class Plots:
         arms = self._quantities.arms(suites, readout)
         shown = self._shown(what, arms)
         ax = axes_for(ax)
-        layer_lines(ax, layer_points(shown, arms, self._marked))
+        names = self._run.plan.layer_names
+        layer_lines(ax, layer_points(shown, arms, self._marked, names))
         named = [shown[0].name, *(suite.model for suite in suites)]
         if readout:
             named.append(readout)
@@ -277,7 +278,7 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
         ticks=MaxNLocator(4),
         pad=0.02,
     )
-    ax.set_yticks(*zip(*labels(suite.layers, MOST_LAYERS), strict=True))
+    ax.set_yticks(*zip(*labels(suite.layer_labels, MOST_LAYERS), strict=True))
     steps = list(map(step_label, suite.revisions))
     ax.set_xticks(*zip(*labels(steps, MOST_STEPS), strict=True))
     title = f"{field.name}, {suite.model}"
@@ -294,7 +295,7 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
 
 
 def layer_points(
-    fields: Sequence[Field], arms: Sequence[Arm], marked: MarkedBy
+    fields: Sequence[Field], arms: Sequence[Arm], marked: MarkedBy, layer_names: LayerNames
 ) -> pandas.DataFrame:
     """What is drawn along the layers: a row for each point.
 
@@ -322,6 +323,7 @@ def layer_points(
     points = pandas.concat(tables)
     points.attrs["are_scores"] = fields[0].group == SCORES
     points.attrs["label"] = fields[0].group
+    points.attrs["layer_names"] = shared_names(arms, layer_names)
     if len(fields) == 1:
         points.attrs["label"] = fields[0].label
     if len(drawn) < len(fields):
@@ -346,6 +348,7 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
 
     The axis spans some errors at least, so that it does not stretch what is smaller than the error.
     """
+    called = points.attrs.get("layer_names", {})
     shades: Sequence[object] = COLOURS
     if "are_checkpoints" in points.attrs:  # the later the lighter
         ends = np.linspace(0, 0.92, points["label"].nunique())
@@ -356,9 +359,9 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
         missing = line["layer"][line["value"].isna()].tolist()
         line = line.dropna(subset="value").sort_values("layer")
         if len(missing) > len(line) > 0:
-            name = f"{name} (only layer {', '.join(map(str, line['layer']))})"
+            name = f"{name} (only layer {_listed(line['layer'], called)})"
         elif missing:
-            name = f"{name} (no layer {', '.join(map(str, missing))})"
+            name = f"{name} (no layer {_listed(missing, called)})"
         layers, values, errors = line[["layer", "value", "error"]].to_numpy(float).T
         ax.errorbar(
             layers,
@@ -379,8 +382,26 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
     _show_errors(ax, value, error, most)
     ax.set_xlim(layer.min() - 0.15, layer.max() + 0.15)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    notes = [LAYER, points.attrs.get("note"), TIED if points["tied"].any() else ""]
+    if called:
+        drawn = np.unique(layer).astype(int).tolist()
+        drawn = drawn[:: math.ceil(len(drawn) / MOST_STEPS)]
+        ax.set_xticks(drawn, [called[layer] for layer in drawn], rotation=45, ha="right")
+    notes = [
+        "layer" if called else LAYER,
+        points.attrs.get("note"),
+        TIED if points["tied"].any() else "",
+    ]
     ax.set(xlabel="\n".join(filter(None, notes)), ylabel=points.attrs["label"])
+
+
+def shared_names(arms: Iterable[Arm], layer_names: LayerNames) -> dict[int, str]:
+    """The names of layers by their numbers, if all models have the same; else none."""
+    named = {tuple(layer_names.get(model, ())) for model in {arm.model for arm in arms}}
+    return dict(enumerate(named.pop())) if len(named) == 1 else {}
+
+
+def _listed(layers: Iterable[int], called: Mapping[int, str]) -> str:
+    return ", ".join(called.get(layer, str(layer)) for layer in layers)
 
 
 @rc_context(STYLE)
@@ -507,7 +528,8 @@ def pictures(run: RecordedRun, marked: MarkedBy) -> dict[str, Figure]:
         suites = quantities.lined_up()
         drawn["layers"] = blank(3.6)
         shown = quantities.shown_first(suites)
-        points = layer_points(shown, quantities.arms(suites), marked)
+        names = run.plan.layer_names
+        points = layer_points(shown, quantities.arms(suites), marked, names)
         layer_lines(drawn["layers"].subplots(), points)
         title = suite.model if len(suites) == 1 else None
         drawn["layers"].legend(loc="outside right upper", title=title)

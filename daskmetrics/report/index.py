@@ -14,9 +14,10 @@ from yaml import YAMLError
 from daskmetrics.answer import analysis
 from daskmetrics.core.errors import DaskmetricsError, room_for
 from daskmetrics.core.files import RunFolder, atomic_write
-from daskmetrics.core.text import plural, score_text
+from daskmetrics.core.text import plural
+from daskmetrics.domain.names import arm_name
 from daskmetrics.execution.map.folder import is_map
-from daskmetrics.report._format import percent
+from daskmetrics.report._format import measured, percent
 from daskmetrics.report._run import Run
 from daskmetrics.report.markup import template
 
@@ -86,8 +87,8 @@ def _row(folder: RunFolder) -> Row:
 
 
 def _columns(run: Run) -> Row:
-    measured = run.counts["measure", "ok"]
-    progress = f"{measured:,} of {plural(len(run.plan.checkpoints), 'checkpoint')}"
+    done = run.counts["measure", "ok"]
+    progress = f"{done:,} of {plural(len(run.plan.checkpoints), 'checkpoint')}"
     if run.kinds:
         progress = f"{run.compared.size:,} of {plural(run.plan.cells, 'score')}"
     columns = {"state": "unfinished", "progress": progress}
@@ -95,15 +96,16 @@ def _columns(run: Run) -> Row:
         columns["state"] = "finished"
     elif run.driver:
         columns["state"] = "running"
-    means = run.means
+    shown = None
     if best := run.recommendation:
-        columns["arm"] = str(best.arm)
+        shown = best.arm
+        columns["arm"] = arm_name(shown, run.plan.layer_names)
         if not best.confirmed:
             columns["arm"] += " (expected)"
-        if best.arm in means:
-            columns["score"] = score_text(*means[best.arm])
         columns["cost"] = f"{percent(best.spent / best.exhaustive)} of scoring everything"
-    elif leader := analysis.leader(means):
-        columns["arm"] = f"{leader.arm} (so far)"
-        columns["score"] = score_text(leader.score, leader.stderr)
+    elif leader := analysis.leader(run.means):
+        shown = leader.arm
+        columns["arm"] = f"{arm_name(shown, run.plan.layer_names)} (so far)"
+    if shown in run.means:
+        columns["score"] = measured(run.plan.tasks, run.plan.weights, *run.means[shown])
     return columns

@@ -43,6 +43,7 @@ class Figures {
     this.paint();
     if (!this.source) return;
     this.names = [...this.source.data.name];
+    this.layer = this.figure("lines").below[0].axis_label;
     // the only checkpoint of each model, named by the model
     this.checkpoints = Object.entries(this.models).map(([model, { lines: [[prefix]] }]) => [prefix, model]);
     for (const name of ["model", "shown", "against"]) this.control(name)?.addEventListener("change", () => this.show());
@@ -67,7 +68,13 @@ class Figures {
     if (against) this.label("comparison", "below", against.label);
     const model = this.control("model")?.value ?? Object.keys(this.models)[0];
     if (this.figure("map")) this.map(field, model);
-    this.lines(field, this.figure("map") ? this.models[model].lines : this.checkpoints);
+    const models = this.figure("map") ? [model] : Object.keys(this.models);
+    this.lines(field, this.figure("map") ? this.models[model].lines : this.checkpoints, this.called(models));
+  }
+
+  called(models) {  // the names of layers by their numbers, if all of these models have the same
+    const [first, ...others] = models.map(model => this.models[model].names);
+    return new Map(others.every(names => JSON.stringify(names) === JSON.stringify(first)) ? first : []);
   }
 
   columns(field) {  // values and errors of all arms; NaN where there is none
@@ -103,7 +110,7 @@ class Figures {
     this.range(map.y_range, axes.y);
   }
 
-  lines(field, checkpoints) {  // of a few checkpoints or models; or of all tasks of a single one, if scores are shown
+  lines(field, checkpoints, called) {  // of a few checkpoints or models; or of all tasks of a single one, if scores are shown
     const together = checkpoints.length === 1 && field.group === "Scores" && !this.tasks.includes(field.name);
     const shades = this.colours, palette = this.document.get_model_by_name("colours")?.palette;
     const drawn = together
@@ -120,7 +127,7 @@ class Figures {
       own.sort((a, b) => layer[a] - layer[b]);
       for (const at of own) {
         const row = { x: layer[at], y: value[at], low: value[at] - error[at], high: value[at] + error[at],
-                      at: layer[at], error: error[at], label, colour, size: tied.has(this.names[at]) ? 9 : 4 };
+                      at: called.get(layer[at]) ?? layer[at], error: error[at], label, colour, size: tied.has(this.names[at]) ? 9 : 4 };
         for (const [name, one] of Object.entries(row)) points[name].push(one);
       }
       const dash = graded || i < shades.length ? "solid" : "dashed";
@@ -131,6 +138,8 @@ class Figures {
     curves.data_source.data = whole;
     bars.data_source.data = points;
     this.legend(figure, whole.label);
+    figure.below[0].setv({ major_label_overrides: called, major_label_orientation: called.size ? 0.6 : "horizontal" });
+    this.label("lines", "below", called.size ? "layer" : this.layer);
     this.label("lines", "left", together ? "score" : field.label);
     const are_scores = field.group === "Scores" && points.y.every(one => one <= 1), most = are_scores ? 1 : Infinity;
     const heights = [...points.y, ...points.low, ...points.high].map(one => Math.min(one, most));

@@ -11,6 +11,7 @@ import base64
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.serialization import as_json
 from daskmetrics.core.table import Table
 from daskmetrics.domain.failures import failures_table
+from daskmetrics.domain.names import arm_name
 from daskmetrics.report._quantities import LINES, METRICS, SCORES, Quantities
 from daskmetrics.report._run import Run
 from daskmetrics.report.markup import template
@@ -127,7 +129,9 @@ def folded_tables(run: Run) -> dict[str, Table]:
     """
     folded = {}
     if run.means:
-        folded["What a better score costs"] = trade_offs_table(run.trade_offs())
+        folded["What a better score costs"] = trade_offs_table(
+            run.trade_offs(), run.plan.layer_names
+        )
     if run.recorded:
         predictors = predictors_table(analysis.correlations(run))
         folded["Which metrics predict quality here"] = predictors
@@ -163,6 +167,7 @@ def figures(run: Run) -> Mapping[str, Any]:
     arms = drawable.arms(suites)
     quantities = drawable.fields(arms) if suites else []
     marks: dict[str, Any] = {}
+    named = partial(arm_name, names=run.plan.layer_names)
     # a metric or, without metrics, a cost is compared with the quantity that is shown first
     others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
     drawn: list[figure] = []
@@ -178,7 +183,7 @@ def figures(run: Run) -> Mapping[str, Any]:
         # of each task and, under "", of all other quantities
         for name in sorted({"", *(quantity.name for quantity in quantities)} & {"", *run.kinds}):
             if marked := run.marked(name):
-                names = {kind: map(str, arms) for kind, arms in marked.items()}
+                names = {kind: map(named, arms) for kind, arms in marked.items()}
                 marks[name] = drawing.marked(source, names)
         drawn.append(drawing.layer_lines())
         if others:

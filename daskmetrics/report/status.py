@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from shlex import quote
 
 from daskmetrics.answer import analysis
@@ -12,6 +12,8 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import RunStatus, status_of
 from daskmetrics.core.table import printable
 from daskmetrics.core.text import duration, plural, score_text
+from daskmetrics.domain.names import LayerNames
+from daskmetrics.domain.training import TrainingStatus
 from daskmetrics.report._format import Line, candidate, percent
 from daskmetrics.report.lines import use
 
@@ -57,6 +59,48 @@ def problem_lines(run: RecordedRun) -> list[Line]:
         faults = ", ".join(f"{count:,} x {fault}" for fault, count in survived.most_common())
         lines.append(Line("recovered", f"{faults} in attempts whose units succeeded later"))
     return lines
+
+
+def training_lines(status: TrainingStatus) -> list[Line]:
+    """State, ranks, progress and failed ranks of a program that trains."""
+    driver = str(status.driver) if status.is_driven else None
+    text = state(status.finished, driver)
+    if status.error:
+        text = f"failed. {status.error}"
+    ranks = f"none of {status.ranks}"
+    if status.is_driven:
+        ranks += " yet: it waits for workers"
+    if status.nodes:
+        ranks = (
+            f"{len(status.nodes)} of {status.ranks}, on {plural(len(set(status.nodes)), 'node')}"
+        )
+    if status.attempt > 1:
+        ranks += f"; attempt {status.attempt}"
+    lines = [Line(status.name, text), Line("ranks", ranks), Line("step", training_step(status))]
+    if status.progress and status.progress.text:
+        lines.append(Line("latest", status.progress.text))
+    for ending in status.failed:
+        text = f"failed: {ending.reason}"
+        # a rank that was lost with its worker leaves no line, and a traceback ends with the reason
+        if ending.lines and ending.lines[-1] != ending.reason:
+            text += f"; its last line: {ending.lines[-1]}"
+        lines.append(Line(f"rank {ending.rank}", text))
+    if status.notice:
+        lines.append(Line("warning", status.notice))
+    return lines
+
+
+def training_step(status: TrainingStatus) -> str:
+    """How many steps a program has taken, and how long the others take."""
+    progress = status.progress
+    if progress is None:
+        return "none is reported yet"
+    if not progress.total:
+        return f"{progress.step:,}"
+    text = f"{progress.step:,} of {progress.total:,} ({percent(progress.step / progress.total)})"
+    if status.left:
+        text += f", {duration(status.left)} left"
+    return text
 
 
 def progress(status: RunStatus, has_metrics: bool) -> dict[str, str]:
@@ -113,7 +157,7 @@ def cost(search: Cost, budget: float | str) -> str:
     return f"{spent} so far (estimated); budget: {allowed}"
 
 
-def leader(best: Leader | None, scored: int, layer_names: Mapping[str, Sequence[str]]) -> str:
+def leader(best: Leader | None, scored: int, layer_names: LayerNames) -> str:
     """The best candidate so far, of those scored everywhere."""
     if best is None:
         return "no candidate has been scored on every task yet"

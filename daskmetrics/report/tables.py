@@ -11,6 +11,7 @@ from daskmetrics.answer.trade_offs import TradeOffs
 from daskmetrics.answer.worth import FreshItems, Worth
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural, score_text
+from daskmetrics.domain.names import LayerNames, arm_name
 from daskmetrics.domain.outcomes import Estimate
 from daskmetrics.report._format import (
     PARTIAL,
@@ -36,11 +37,11 @@ def tables(answer: Answer) -> list[Table]:
     shown = [tasks_table(answer)]
     models = answer.verdict.models
     if len(models) > 1:
-        shown.append(models_table(models))
+        shown.append(models_table(models, answer.layer_names))
     if answer.readouts:
         shown.append(readouts_table(answer.readouts, answer.weights))
     if answer.fresh:
-        shown.append(fresh_table(answer.fresh))
+        shown.append(fresh_table(answer.fresh, answer.layer_names))
     return shown
 
 
@@ -88,7 +89,7 @@ def _standing_row(answer: Answer, standing: Standing) -> dict[str, str]:
     floor = floor_of(answer.tasks, dict(zip(standing.tasks, standing.weights, strict=True)))
     return {
         "for": what,
-        "best": str(standing.arm),
+        "best": arm_name(standing.arm, answer.layer_names),
         "score": score_text(standing.score, standing.stderr),
         "guess": "" if floor is None else score_text(floor),
     }
@@ -100,18 +101,18 @@ def _is_partial(standing: Standing, default: Candidate) -> bool:
     return standing.score is None or not default.scores.keys() >= set(standing.tasks)
 
 
-def models_table(models: Sequence[ModelStanding]) -> Table:
+def models_table(models: Sequence[ModelStanding], layer_names: LayerNames) -> Table:
     """The best candidate of every model beside its last layer."""
     rows = []
     for model in models:
         best = NO_SCORE
         if model.best:
-            best = str(model.best)
+            best = arm_name(model.best, layer_names)
         elif model.scores:
             best = "not scored on every task"
         last = _score(model.last_score)
         if not model.is_last:
-            last += f" ({model.last})"
+            last += f" ({arm_name(model.last, layer_names)})"
         gain = gap_text(model.gain)
         if model.gain and not model.score:
             gain += " †"
@@ -144,11 +145,11 @@ def readouts_table(readouts: Sequence[Worth], weights: Mapping[str, float]) -> T
     return Table(header, rows, "What each choice of a readout is worth", notes)
 
 
-def fresh_table(fresh: FreshItems) -> Table:
+def fresh_table(fresh: FreshItems, layer_names: LayerNames) -> Table:
     """The finalists on items that were kept back from the search."""
     rows = [
         (
-            str(finalist.arm),
+            arm_name(finalist.arm, layer_names),
             _score(finalist.searched),
             score_text(*finalist.fresh),
             gap_text(finalist.lead),
@@ -157,13 +158,14 @@ def fresh_table(fresh: FreshItems) -> Table:
     ]
     notes = [f"{percent(fresh.share)} of the items were kept back from the search."]
     if fresh.unscored:
-        notes.append(f"Not scored on all of them: {', '.join(map(str, fresh.unscored))}.")
+        unscored = ", ".join(arm_name(arm, layer_names) for arm in fresh.unscored)
+        notes.append(f"Not scored on all of them: {unscored}.")
     notes += unpaired_note(finalist.lead for finalist in fresh.finalists)
     header = ("finalist", "in the search", "on fresh items", "chosen one higher by")
     return Table(header, rows, "Fresh items", notes)
 
 
-def trade_offs_table(compared: TradeOffs) -> Table:
+def trade_offs_table(compared: TradeOffs, layer_names: LayerNames) -> Table:
     """The front of scores and costs, one candidate a row."""
     tokens = sorted({int(size.tokens) for size in compared.sizes.values()})
     notes = [
@@ -193,9 +195,8 @@ def trade_offs_table(compared: TradeOffs) -> Table:
             speed = UNKNOWN
         score = score_text(row.score, row.stderr)
         numbers = (si(cost.flops), speed, f"{cost.dimensions:,}", f"{cost.bytes:,}")
-        rows.append(
-            (str(row.arm), score, gap_text(row.gain), f"{cost.layers:,}", parameters, *numbers)
-        )
+        name = arm_name(row.arm, layer_names)
+        rows.append((name, score, gap_text(row.gain), f"{cost.layers:,}", parameters, *numbers))
     return Table(header, rows, notes=notes)
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.training.ddp.ranks import Cause
+from daskmetrics.domain.training import Cause
 from daskmetrics.training.progress import report
 
 # the same error would occur again

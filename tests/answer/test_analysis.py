@@ -9,11 +9,11 @@ import pytest
 from scipy.stats import spearmanr
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.posterior import posterior_of
+from daskmetrics.answer.posterior import arm_named, posterior_of
 from daskmetrics.answer.status import worker_use
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.domain.events import RunFinished
-from daskmetrics.domain.names import Cell
+from daskmetrics.domain.names import Arm, Cell
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import Scored, Status
 from daskmetrics.metrics.registry import CATALOGUE
@@ -116,3 +116,13 @@ def test_the_posterior_equals_the_one_that_the_search_ended_with(finished):
 def test_without_scores_there_is_no_posterior(a_run, story, reason):
     with pytest.raises(DataError, match=reason):
         posterior_of(a_run(**story))
+
+
+def test_a_name_of_two_layers_is_refused_with_both():
+    arms = [Arm("own", "main", layer) for layer in range(3)]
+    names = {"own": ("2", "1", "head")}
+    assert arm_named("own@main/1", arms, "candidate", names) == arms[1]
+    assert arm_named("own@main/head", arms, "candidate", names) == arms[2]
+    assert arm_named("own@main/0", arms, "candidate", names) == arms[0]
+    with pytest.raises(ConfigError, match=r"Write own@main/0 for the first, and own@main/head for"):
+        arm_named("own@main/2", arms, "candidate", names)

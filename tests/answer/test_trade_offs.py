@@ -68,7 +68,7 @@ def test_weights_of_unknown_blocks_are_estimated_and_said_to_be(run, finished):
         layer, 12 * width**2 * layer, None, tokens, flops, dimensions, 4 * dimensions
     )
     assert finished.cost_of(Arm("tiny", "step8", 2)) == expected
-    assert "12 width²" in " ".join(trade_offs_table(finished.trade_offs()).notes)
+    assert "12 width²" in " ".join(trade_offs_table(finished.trade_offs(), {}).notes)
 
 
 def test_the_gain_is_paired_with_the_row_before(run):

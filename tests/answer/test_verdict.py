@@ -95,11 +95,23 @@ def test_of_a_tie_the_highest_wins_and_a_simpler_is_offered(
     verdict, answer = verdicts["tie"].verdict, verdicts["tie"].answer
     assert answer.sureness in ("probable", "a tie")
     assert verdict.overall.arm.layer == 6 and layers(verdict.overall.tied) == [5, 6]
-    (simpler,) = verdict.overall.simpler
+    (simpler,) = [each for each in verdict.overall.simpler if each.tied]
     assert simpler.arm.layer == 5 and 0.0012 < simpler.most_lost < 0.01
     share = simpler.most_lost / verdict.overall.score
     assert verdict.cheaper(1.01 * share) == simpler and verdict.cheaper(0.99 * share) is None
     assert answer.cheaper == (simpler if share <= 0.01 else None)
+
+
+def test_one_that_is_worse_is_offered_if_it_may_lose_that_much(verdicts):
+    verdict = verdicts["clear"].verdict
+    offered, score = verdict.overall.simpler, verdict.overall.score
+    bounds = [each.most_lost for each in offered]
+    assert bounds == sorted(bounds, reverse=True) and not any(each.tied for each in offered)
+    for each in offered:
+        assert each.most_lost > each.loss.value > 0
+        assert verdict.cheaper(1.001 * each.most_lost / score) == each
+    assert verdict.cheaper(0.999 * bounds[-1] / score) is None
+    assert layers(each.arm for each in offered)[0] == 0
 
 
 def test_relations_are_those_of_the_test_or_of_the_error(verdicts):
@@ -197,7 +209,7 @@ def test_the_score_is_over_all_tasks_of_the_objective(a_run):
     assert [answer.verdict.overall.score, answer.best.score] == pytest.approx([mean, mean])
     assert answer.default.score is None
     (row,) = index.rows(run.folder.path.parent)
-    assert row["score"].startswith(f"{mean:.3f}")
+    assert row["score"].startswith(f"score {mean:.3f} ±")
     answer = a_run(objective="retrieval", budget=1.0).answer
     assert len(answer.best.scores) == 3 and answer.verdict.overall.what == "the objective"
     assert answer.best.score == answer.best.scores[TASKS[2]].score

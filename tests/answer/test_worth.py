@@ -130,7 +130,7 @@ def test_every_finalist_has_both_scores_and_its_distance():
     assert chosen.fresh == pytest.approx((0.5, math.sqrt(3) * SPREAD / 3))
     error = pytest.approx(math.sqrt(2 * 3) * SPREAD / 3)
     assert other.lead == Difference(pytest.approx(0.1), error, paired=False)
-    table = fresh_table(fresh)
+    table = fresh_table(fresh, {})
     assert [row[0] for row in table.rows] == [str(CHOSEN), str(OTHERS[0])]
     assert fresh.unscored == (OTHERS[1],)
     assert any(str(OTHERS[1]) in note for note in table.notes)

@@ -17,8 +17,10 @@ import pytest
 
 from daskmetrics.cli import main
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.holder import Holder
 from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.core.telemetry import TelemetryFile
+from daskmetrics.domain.training import TrainingStatus
 from daskmetrics.execution import Journal
 from tests.cli.calling import call
 from tests.faults.test_files import make
@@ -42,6 +44,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(folder / "runs" / "demo", Story(failing=failing, budget=1.0))
     make_run(folder / "runs" / "killed", Story(decisions=5))
     make(RunFolder(folder / "runs" / "stored"))
+    trained = folder / "runs" / "trained"
+    trained.mkdir()
+    TrainingStatus("mine", 2, 0.0, Holder.this_process(), left=math.inf).write(trained)
     return folder
 
 
@@ -60,6 +65,7 @@ COMMANDS = {
     "best --pareto": "best demo --pareto",
     "best --within": "best demo --within 5%",
     "status": "status demo",
+    "status of a training": "status trained",
     "compare": "compare demo killed",
     "compare --arms": "compare demo --arms tiny@step8/2 tiny@step8/1",
     "tasks": "list tasks",

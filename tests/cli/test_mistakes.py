@@ -16,6 +16,10 @@ MISTAKES = [
     ("run config.yaml --in-job", "--in-job needs a Slurm allocation"),
     ("train untrained.yaml", "no model has a 'train' section"),
     ("train config.yaml --ranks 2", "is a configuration: its ranks and arguments are in it"),
+    (
+        "train config.yaml --submit --set models.0.train.seed=9",
+        "name a Slurm profile with --cluster",
+    ),
     ("train config.yaml --set models.0.train.width=17", "width 17 is not divisible by 2 heads"),
     ("status runs/none", "No run in 'runs/none'"),
     ("status --follow runs/none", "No run in 'runs/none'"),
@@ -34,6 +38,7 @@ MISTAKES = [
     ("map bench.py:step", "either --iterations N, or --items FILE"),
     ("map bench.py:step --iterations 3 --items a.csv", "either --iterations N, or --items FILE"),
     ("map bench.py:step --iterations 3 --cluster slurm.yaml --gpus-per-worker 2", "has one GPU"),
+    ("map bench.py:step --iterations 3 --submit", "name a Slurm profile with --cluster"),
     ("init --yes", "name its folder or hub id with --model"),
     ("init --yes --model ./nowhere", "'./nowhere' is neither a folder nor a hub id"),
     ("init --yes --model a/b --text body", "add --data FILE"),

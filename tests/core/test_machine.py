@@ -90,5 +90,5 @@ def test_a_client_whose_thread_ends_is_not_waited_for():
     )
     assert said.stdout.splitlines() == [
         "1",
-        "ClusterLostError The scheduler does not answer (the client's thread has ended).",
+        "ClusterLostError The scheduler does not answer (a thread of the client has ended).",
     ]

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.dashboard import COST, History
 from daskmetrics.bandit import Pick
+from daskmetrics.dashboard import drawing
 from daskmetrics.dashboard._pages import Page, current_quantity
 from daskmetrics.dashboard._publisher import _shown
 from daskmetrics.dashboard._state import (
@@ -187,3 +188,35 @@ def test_the_colours_of_a_map_span_the_finite_values(live):
     page._begin(live)
     page._show_map(live, "s")
     assert (page.mapper.low, page.mapper.high) == (1.0, 3.0)
+
+
+def test_the_page_has_the_names_of_layers():
+    suites = (Suite("own", ("step0", "step1"), (0, 1), 1, layer_names=("stem", "head")),)
+    history = History(suites, TASKS)
+    live = LiveState(history.opening()[0])
+    asked = [message for message in history.searched() if isinstance(message, UnitAsked)]
+    live.receive([*asked, history.posterior(1)], 0.0)
+    decisions = {f"own@step{step}/{layer}" for step in (0, 1) for layer in ("stem", "head")}
+    assert live.paid == decisions and live.leader in decisions
+    cells = {f"{arm}:{task}" for arm in decisions for task in TASKS}
+    assert {decision.name for decision in live.latest.values()} == cells
+    assert {*live.open.values()} == cells
+    source = drawing.arms_source(live.arms, live.suites)
+    assert {*source.data["name"]} == decisions
+    assert drawing.marked(source, {"best": [live.leader]})["name"] == [live.leader]
+
+
+@pytest.mark.parametrize("names", [("stem", "head"), ()])
+def test_the_lines_of_a_page_have_the_names_of_layers(names):
+    suite = Suite("own", ("main",), (0, 1), 1, layer_names=names)
+    live = LiveState(History((suite,), TASKS).opening()[0])
+    scores = [scored(arm, "s", 0.5) for arm in live.arms]
+    live.receive([SearchStarted(1.0, 1.0, spent=0.0), *scores], 0.0)
+    page = Page(None)
+    page._begin(live)
+    page._show()
+    (axis,) = page.lines.xaxis
+    assert page.lines.visible and axis.major_label_overrides == dict(enumerate(names))
+    assert axis.axis_label == ("layer" if names else drawing.LAYER)
+    points = page.lines.select_one({"name": "points"}).data
+    assert list(points["at"]) == list(names or (0, 1))

@@ -76,6 +76,10 @@ def test_order_of_training():
         ("step9k step10k final", [9000, 10_000, None]),
         ("2024-04-01-step-8 2024-05-01-step-64", [8, 64]),
         ("step_8.pt step_64.pt", [8, 64]),
+        ("step9e3 step1e4 step2.5e4", [9000, 10_000, 25_000]),
+        ("8-lr1e-4 64-lr1e-4", [8, 64]),
+        ("seed3e8 seed3e40", [8, 40]),  # of epochs
+        ("vit_300e-100 vit_300e-1000", [100, 1000]),
     ],
 )
 def test_steps_are_found_in_names_and_order_them(ordered, steps):

@@ -168,3 +168,18 @@ def test_records_of_deleted_checkpoints_stay_for_equal_reading():
     models = {**before.config, "models": [{"name": "other"}]}
     without = replace(before, suites=tuple(others), encodings={"other@step0": "o"}, config=models)
     assert all(map(later.after([before, without]).wants, gone))
+
+
+def test_deleted_checkpoints_of_edited_encoders_do_not_count():
+    def read_by(version: str, *revisions: str) -> Plan:
+        return planned(
+            [Suite("m", revisions, (0,), 0)],
+            [task("a")],
+            encodings={f"m@{name}": f"{name} {version}" for name in revisions},
+            config={"name": "x", "models": [{"name": "m", "encoder": "a.py:f"}], "protocol": {}},
+            protocols={"m": {"version": version}},
+        )
+
+    before = read_by("1", "step0", "step1")
+    assert set(read_by("1", "step1").after([before]).deleted) == {"m@step0"}
+    assert not read_by("2", "step1").after([before]).deleted

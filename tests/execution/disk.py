@@ -350,7 +350,7 @@ class Disk:
                 strftime=lambda *_: f"day {self.random.randint(-1, 1)}",
                 localtime=lambda seconds: seconds,
             ),
-            "_born": lambda pid: f"start of {pid}",
+            "born_of": lambda pid: f"start of {pid}",
         }
         before = [
             (module, {name: vars(module)[name] for name in fakes if name in vars(module)})

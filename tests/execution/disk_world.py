@@ -14,6 +14,7 @@ from itertools import count
 from types import ModuleType, SimpleNamespace
 
 from daskmetrics.core import files as files
+from daskmetrics.core import holder as holder
 from daskmetrics.core.errors import DaskmetricsError, DataError, LockedError, StorageError, room_for
 from daskmetrics.domain.events import AttemptFailed, Event, StoreRepaired, to_json
 from daskmetrics.domain.record import Record
@@ -36,11 +37,11 @@ class DiskWorld(World):
     ----------
     seed : int
     **mutants : module
-        Modules with a planted fault, in place of ``journal``, ``files`` or ``loop``.
+        Modules with a planted fault, in place of ``journal``, ``files``, ``holder`` or ``loop``.
     """
 
     def __init__(self, seed: int, **mutants: ModuleType) -> None:
-        under_test = {"journal": journal, "files": files, "loop": loop, **mutants}
+        under_test = {"journal": journal, "files": files, "holder": holder, "loop": loop, **mutants}
         self.used = SimpleNamespace(**under_test)
         super().__init__(seed, self.used.loop.Loop)
         self.settings = replace(self.settings, commit_every=self.random.choice([1, 1, 4]))
@@ -57,7 +58,7 @@ class DiskWorld(World):
         self.disk.is_hurt = lambda: self.gone
 
     def play(self) -> None:
-        with self.disk.installed(self.used.journal, self.used.files):
+        with self.disk.installed(self.used.journal, self.used.files, self.used.holder):
             self._play()
 
     def _play(self) -> None:

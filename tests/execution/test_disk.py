@@ -9,6 +9,7 @@ import os
 import pytest
 
 from daskmetrics.core import files as files
+from daskmetrics.core import holder as holder
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution import loop as loop
 from tests.execution.disk_world import DiskWorld
@@ -45,7 +46,7 @@ PLANTED = (
     # the lock
     (journal, "                    if not before.is_dead:\n                        raise _locked(self.path, before)\n", ""),
     (journal, "        if holder is None or holder.nonce != self.holder.nonce:", "        if False:"),
-    (journal, "        if self.is_elsewhere:\n            return False\n", ""),
+    (holder, "        if self.is_elsewhere:\n            return False\n", ""),
     (journal, "        if not isinstance(error, BlockingIOError):\n            raise\n", "        return file\n"),
     # files that are replaced
     (files, "            partial.replace(path)\n", "            path.open('wb').write(b'half')\n"),
@@ -73,9 +74,10 @@ def noticed(mutant: Mutant) -> int | None:
     """The seed of the first history that notices a planted fault."""
     changed = mutant.planted()
     modules = {mutant.module.__name__.rpartition(".")[2]: changed}
-    if mutant.module is files:  # the journal with these files
-        modules["journal"] = bound = module_of(journal, source_of(journal))
-        vars(bound).update(atomic_write=vars(changed)["atomic_write"])
+    for module, name in ((files, "atomic_write"), (holder, "Holder")):
+        if mutant.module is module:  # the journal with it
+            modules["journal"] = bound = module_of(journal, source_of(journal))
+            vars(bound)[name] = vars(changed)[name]
     for seed in (*RARE, *range(FOR_MUTANTS)):
         try:
             DiskWorld(seed, **modules).play()

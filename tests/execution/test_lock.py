@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.core.errors import LockedError, StorageError
+from daskmetrics.core.holder import Holder, born_of
 from daskmetrics.execution.journal import (
-    Holder,
     Journal,
     RunLock,
-    _born,
     holder,
     owner_file,
     unlock,
@@ -53,7 +52,7 @@ def test_a_private_owner_file_keeps_the_lock_until_its_release(lock):
 def test_the_lock_of_a_dead_process_is_taken_over_with_a_notice(lock):
     """Also of one that was killed and not yet waited for."""
     process = subprocess.Popen(SLEEP, stdin=subprocess.PIPE)
-    leave(lock, pid=process.pid, born=_born(process.pid))
+    leave(lock, pid=process.pid, born=born_of(process.pid))
     with pytest.raises(LockedError):
         RunLock(lock)
     process.kill()

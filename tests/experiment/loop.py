@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
-from daskmetrics.checkpoints.arrivals import FINISHED
 from daskmetrics.checkpoints.checks import require_complete
+from daskmetrics.checkpoints.folders import FINISHED
 from daskmetrics.checkpoints.layout import Incomplete
 from daskmetrics.core import corpus as corpus
 from daskmetrics.training.data import END, fit_tokenizer

@@ -95,8 +95,10 @@ def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(finished, minilm, t
     saved = SentenceTransformer(str(folder), device="cpu")
     np.testing.assert_allclose(saved.encode(TEXTS), vectors, atol=1e-5)
     card = (folder / "README.md").read_text()
-    for fact in (f"cut after layer {best.arm.layer}", str(best.arm), *run.kinds):
+    floors = [task.floor.text for task in run.plan.tasks if task.floor]
+    for fact in (f"cut after layer {best.arm.layer}", str(best.arm), *run.kinds, *floors):
         assert fact in card
+    assert floors
     with pytest.raises(ConfigError, match="not empty"):
         best.save(folder)
 

@@ -190,6 +190,18 @@ def test_names_of_layers_are_shown_and_the_last_one_is_the_last():
         board.save("saved")
 
 
+def test_the_cheaper_of_vectors_has_fewer_bytes():
+    good = LAYERS["conv2"]
+    wide = {"wide": np.hstack([good, np.zeros((N, 6))]), "narrow": LAYERS["conv10"]}
+    board = dm.layers(wide, CLASSES)
+    assert board.arms[0].arm.layer == 0  # the best
+    offered = board.cheaper(0.9)
+    assert (offered.arm.layer, offered.cost.bytes, offered.best_cost.bytes) == (1, 16, 36)
+    assert "16 bytes a vector in place of 36" in board.within(0.9)
+    narrow = dm.layers({"narrow": good, "wide": LAYERS["conv10"]}, CLASSES)
+    assert narrow.cheaper(0.9) is None
+
+
 def test_a_layer_without_a_score_is_named():
     equal = {**LAYERS, "dead": np.ones((N, 2))}
     with pytest.warns(UserWarning, match="data, layer dead: The embeddings are equal for all 60"):

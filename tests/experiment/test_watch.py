@@ -23,11 +23,13 @@ import yaml
 from click.testing import CliRunner
 
 import daskmetrics as dm
-from daskmetrics.checkpoints.arrivals import FINISHED, Arrivals, Follower
+from daskmetrics.checkpoints.arrivals import Arrivals, Follower
+from daskmetrics.checkpoints.folders import FINISHED
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError, LockedError
 from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
+from daskmetrics.execution.map.function import load
 from daskmetrics.experiment import watch as watching
 from daskmetrics.report.explanation import explain_tables
 from daskmetrics.training.progress import PIPE
@@ -287,6 +289,7 @@ def test_a_watch_that_fails_says_why(tmp_path):
     ("begin", "models", "text"),
     [
         (dm.watch, [{"name": "a", "train": {"width": 16, "steps": 2}}], "has no 'source'"),
+        (dm.watch, [{"encoder": "own.py:vit"}], "'vit' has no 'checkpoints', and a watch follows"),
         (dm.watch, ["lab/model"], "a watch follows a folder, and 'lab/model' is none here"),
         (dm.WatchCallback, ["./out"], "leave it out"),
     ],
@@ -295,6 +298,88 @@ def test_what_a_watch_cannot_follow_is_an_error_at_once(tmp_path, begin, models,
     with pytest.raises(ConfigError, match=text):
         begin(models=models, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+# a training and an encoder of a user's own
+OWN = """
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+def letters(checkpoint, device):
+    weight = torch.load(checkpoint)["weight"].numpy()
+    def encode(texts):
+        counts = np.array([[text.count(letter) for letter in "etaoinsr(=_"] for text in texts])
+        return {"counts": counts + 0.0, "mixed": counts @ weight}
+    return encode
+
+
+def save(step):
+    torch.manual_seed(step)
+    torch.save({"weight": torch.randn(11, 4)}, "whole")
+    whole = Path("whole").read_bytes()
+    with open(f"out/step{step}.pth", "wb") as file:
+        file.write(whole[:900])
+        file.flush()
+        if step == 30 and len(sys.argv) == 1:
+            os.kill(os.getpid(), 9)  # while it saves
+        time.sleep(1.5)  # longer than a file has to be at rest
+        file.write(whole[900:])
+
+
+if __name__ == "__main__":
+    Path("out").mkdir(exist_ok=True)
+    for step in map(int, sys.argv[1:] or (10, 20, 30)):
+        save(step)
+"""
+
+
+def test_a_watch_of_an_encoder_scores_each_new_file_once(tmp_path, monkeypatch):
+    run, out = tmp_path / "runs" / "watched", tmp_path / "out"
+    (tmp_path / "own.py").write_text(OWN)
+    model = {"name": "own", "encoder": "own.py:letters", "checkpoints": "out/*.pth"}
+    wanted = {**GIVEN, "models": [model], "search": {"budget": 1.0}}
+    del wanted["metrics"]
+    (tmp_path / "watch.yaml").write_text(yaml.safe_dump(wanted))
+    watch = ("-c", OFTEN, "watch", "watch.yaml")
+    watcher = start(tmp_path, *watch)
+    until(lambda: events(run, "started"))
+    assert start(tmp_path, "own.py").wait(400) == -signal.SIGKILL
+    until(lambda: {"own@step20/1:stdlib:package"} <= set(recorded(run, "score")))
+    kill(watcher)
+    assert "own@step30 cannot be read yet: step30.pth is not complete" in re.sub(
+        r"\s+", " ", (tmp_path / "output.txt").read_text()
+    )
+    assert not any("step30" in name for name in recorded(run, "score"))
+    watcher = start(tmp_path, *watch)
+    assert start(tmp_path, "own.py", "30", "45").wait(400) == 0
+    until(lambda: {"own@step45/1:stdlib:package"} <= set(recorded(run, "score")))
+    for step in (10, 20):
+        (out / f"step{step}.pth").unlink()
+    until(lambda: len(events(run, "gone")) == 2)
+    (out / FINISHED).touch()
+    assert watcher.wait(400) == 0, (tmp_path / "output.txt").read_text()
+
+    names = (
+        f"own@step{step}/{layer}:stdlib:package" for step in (10, 20, 30, 45) for layer in (0, 1)
+    )
+    assert recorded(run, "score") == dict.fromkeys(names, 1)
+    assert events(run)[-1]["reason"] == "the training has finished"
+    assert {event["checkpoint"] for event in events(run, "gone")} == {"own@step10", "own@step20"}
+    # at the distance of all four: the two that are left are 15 steps apart
+    assert events(run, "updated")[-1]["rise"]["steps"] == [55, 65, 75]
+    monkeypatch.chdir(tmp_path)
+    direct = dm.layers(
+        dm.Encoder(load("own.py:letters"), "out/*.pth", name="own"), ["stdlib:package"]
+    ).to_frame()
+    board = dm.open(run).leaderboard().to_frame()
+    shown = ["checkpoint", "layer", "mean"]
+    assert sorted(board[shown].values.tolist()) == sorted(direct[shown].values.tolist())
 
 
 SCRIPT = {"script": str(LOOP), "args": ["out", 20, 10, 0.1], "checkpoints": "out/step*"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from daskmetrics.checkpoints.arrivals import FINISHED
+from daskmetrics.checkpoints.folders import FINISHED
 from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
 from tests.cli.calling import a_worker, process, wait_until
@@ -45,18 +45,19 @@ main()
 
 
 class Work:
-    """A folder with checkpoints to watch, or a suite to train."""
+    """A folder with checkpoints to watch, or two suites to train."""
 
     def __init__(self, folder: Path, verb: str) -> None:
         self.folder = folder
         self.verb = verb  # of our command: ``watch`` or ``train``
+        recipe = {**TRAIN, "steps": 400, "ranks": 2}
         models = {
-            "watch": {"name": "m", "source": str(folder / "out")},
-            "train": {"name": "m", "train": {**TRAIN, "steps": 400, "ranks": 2}},
+            "watch": [{"name": "m", "source": str(folder / "out")}],
+            "train": [{"name": name, "train": recipe} for name in "mn"],
         }
         config = {
             "name": "w",
-            "models": [models[verb]],
+            "models": models[verb],
             "corpus": {"prompts": 8},
             "metrics": ["prompt_entropy"],
             "tasks": ["stdlib:package"],
@@ -80,7 +81,7 @@ class Work:
         """How often each checkpoint was measured, or trained."""
         if self.verb == "train":
             return Counter(
-                path.parent.name for path in self.folder.glob("suites/m/*/training.json")
+                path.parent.name for path in self.folder.glob("suites/*/*/training.json")
             )
         entries = read(self.folder / "run" / "journal.jsonl")
         records = (entry for entry in entries if isinstance(entry, Record))
@@ -99,7 +100,13 @@ def strike(driver: subprocess.Popen[str], what: str, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("verb", "what"),
-    [("watch", "a worker"), ("watch", "SIGKILL"), ("train", "SIGTERM"), ("train", "IO loop")],
+    [
+        ("watch", "a worker"),
+        ("watch", "SIGKILL"),
+        ("train", "SIGTERM"),
+        ("train", "IO loop"),
+        ("train", "Dask-Offload"),
+    ],
 )
 def test_a_strike_is_survived_or_said_and_healed(tmp_path, verb, what):
     work = Work(tmp_path, verb)
@@ -120,6 +127,6 @@ def test_a_strike_is_survived_or_said_and_healed(tmp_path, verb, what):
             _, said = driver.communicate(timeout=400)
             assert driver.returncode == 0, said
     if verb == "train":
-        assert "step400" in work.done
+        assert work.done["step400"] == 2
     else:
         assert work.done == dict.fromkeys((f"m@step{step}" for step in STEPS), 1)

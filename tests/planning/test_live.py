@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,48 @@ def test_of_two_partitions_the_free_one_is_recommended(halves, purpose):
     # no earlier job is known, and so neither is the error of Slurm's estimate
     least, expected, most = answer["options"][0]["wait"]
     assert least == 0 and expected == pytest.approx(3 * 3600, abs=300) and most is None
+
+
+def test_an_own_job_that_waits_could_give_its_place(halves):
+    options = ("--gres=gpu:l40s:4", "--time=2:00:00", "--output=/dev/null", "--wrap=sleep 7200")
+    # the first ones of the queue, on each node one, and one that is held
+    waiting = [command("sbatch", "--parsable", "--partition=full", *options) for _ in range(4)]
+    command("sbatch", "--partition=full", "--hold", *options)
+    assert comes_true(lambda: "N/A" not in command("squeue", "-h", "-j", waiting[-1], "-o", "%S"))
+    words = ("plan", "small.yaml", "--profiles", "full.yaml", "--workers", 2)
+    shown = " ".join(invoke(*words).stdout.split())
+    found = re.search(
+        r"Your job (\d+) waits for as much, and starts in (3.0|2.9) h. If you cancel it \(scancel"
+        r" (\d+)\), option 1 could take its place, and end (2.0|1.9) h earlier than option 1",
+        shown,
+    )
+    assert found and found[1] == found[3] and found[1] in map(str.strip, waiting), shown
+    option = json.loads(invoke(*words, "--json").stdout)["options"][0]
+    assert option["offer"]["place"]["id"] == found[1]
+    assert expected_wait() == pytest.approx(option["wait"][1], abs=300)
+    command("scancel", found[1])  # what is said comes true
+    assert comes_true(lambda: found[1] not in jobs())
+    start = option["offer"]["place"]["start"]
+    assert expected_wait() == pytest.approx(start - time.time(), abs=300)
+
+
+def expected_wait() -> float:
+    """Seconds until a job as that of the plan starts, as Slurm's scheduler expects it."""
+    options = ("--gres=gpu:l40s:2", "--time=15", "--output=/dev/null", "--wrap=sleep 1")
+    job = command("sbatch", "--parsable", "--partition=full", *options).strip()
+    words = ("squeue", "-h", "-j", job, "-o", "%S")
+    assert comes_true(lambda: "N/A" not in command(*words))
+    start = datetime.fromisoformat(command(*words).strip()).timestamp()
+    command("scancel", job)
+    comes_true(lambda: job not in jobs())
+    return start - time.time()
+
+
+def test_a_smaller_or_shorter_own_job_gives_no_place(halves):
+    for gpus, limit in (("1", "2:00:00"), ("4", "00:01:00")):
+        options = (f"--gres=gpu:l40s:{gpus}", f"--time={limit}", "--output=/dev/null")
+        last = command("sbatch", "--parsable", "--partition=full", *options, "--wrap=sleep 60")
+    assert comes_true(lambda: "N/A" not in command("squeue", "-h", "-j", last, "-o", "%S"))
+    words = ("plan", "small.yaml", "--profiles", "full.yaml", "--workers", 2)
+    assert "Own jobs" not in invoke(*words).stdout
+    assert json.loads(invoke(*words, "--json").stdout)["options"][0]["offer"]["place"] is None

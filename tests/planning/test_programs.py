@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from daskmetrics.config import load
+from daskmetrics.domain.training import Progress
 from daskmetrics.planning import bench
 from daskmetrics.planning.bench import Bench, BenchTrial, Meter, calibration_of
 from daskmetrics.planning.calibration import Calibration, Sample, keep, kept
 from daskmetrics.planning.work import Estimate, Phase, exactly
-from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.ddp.ranks import Program
 from tests.report.conftest import invoke
 
 CONFIG = """\

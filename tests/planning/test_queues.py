@@ -8,10 +8,16 @@ from random import Random
 
 import pytest
 
-from daskmetrics.cluster.slurm.partitions import Node, Partition
+from daskmetrics.cluster.slurm.partitions import Node, Partition, WaitingJob
 from daskmetrics.config import Cluster
 from daskmetrics.planning.offers import slurm_offers, wait_of
-from daskmetrics.planning.options import NO_WAIT, UNKNOWN_WAIT, TrackRecord, choose, option_of
+from daskmetrics.planning.options import (
+    NO_WAIT,
+    UNKNOWN_WAIT,
+    TrackRecord,
+    choose,
+    option_of,
+)
 from daskmetrics.planning.plan import PlanRequest, Proposal
 from daskmetrics.planning.table import decision_lines
 from daskmetrics.planning.work import Estimate, Phase, Work, around, exactly
@@ -155,3 +161,34 @@ def test_a_known_wait_for_more_devices_is_worth_it():
     option = numbers(proposal)
     assert proposal.recommended.option.number == option["large"]
     assert said["Queue"].endswith(f"against option {option['free']}, which starts now.")
+
+
+@pytest.mark.parametrize("seed", [13, 14])
+@pytest.mark.parametrize("is_early", [True, False])
+def test_an_own_job_matters_if_its_place_is_earlier(seed, is_early):
+    site = Site(seed)
+    site.add("free", 2, NO_WAIT)
+    site.add("full", 32, site.by_slurm(20, 30, past=(15, 40)))
+    start = site.random.uniform(1, 2) * HOUR if is_early else 50 * HOUR
+    job = WaitingJob("7", start, 50 * HOUR, 8, {"l40s": 4})
+    site.offers[-1] = replace(site.offers[-1], place=job)
+    proposal, said = site.decide("fastest")
+    option = numbers(proposal)
+    assert proposal.recommended.option.number == option["free"]
+    if is_early:
+        assert f"(scancel 7), option {option['full']} could take its place" in said["Own jobs"]
+    else:
+        assert "Own jobs" not in said
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_own_job_is_not_named_beside_an_unknown_wait(is_known):
+    site = Site(15)
+    few = site.by_slurm(40, 50, past=(30, 60)) if is_known else UNKNOWN_WAIT
+    site.add("few", 2, few)
+    site.add("full", 32, site.by_slurm(20, 30, past=(15, 40)))
+    job = WaitingJob("7", -600.0, 50 * HOUR, 8, {"l40s": 4})  # about to begin
+    site.offers[-1] = replace(site.offers[-1], place=job)
+    proposal, said = site.decide("cheapest")
+    assert proposal.recommended.option.number == numbers(proposal)["few"]
+    assert ("and starts in 0.0 s. " in said.get("Own jobs", "")) is is_known

@@ -12,7 +12,7 @@ import pytest
 
 from daskmetrics.core.telemetry import TelemetrySample
 from daskmetrics.dashboard.drawing import LEAST_ERRORS
-from daskmetrics.domain.names import Suite
+from daskmetrics.domain.names import Suite, grid
 from daskmetrics.report._quantities import METRICS, SCORES, Field
 
 pytest.importorskip("matplotlib")
@@ -86,7 +86,7 @@ def test_labels_do_not_overlap(suite, monkeypatch):
     maps = heat_maps(fields, suite, lambda name: marks)
     assert not overlapping(maps, monkeypatch)
     figure = Figure(layout="constrained")
-    layer_lines(figure.subplots(), layer_points(fields, arms, lambda name: marks))
+    layer_lines(figure.subplots(), layer_points(fields, arms, lambda name: marks, {}))
     figure.legend(loc="outside right upper")
     assert not overlapping(figure, monkeypatch)
 
@@ -98,7 +98,7 @@ def test_what_has_no_value_is_named_and_noise_is_not_stretched():
     field = Field("t", SCORES, "", values, np.full(4, 0.01))
     few = replace(field, name="u", values=np.array([np.nan, np.nan, 0.501, np.nan]))
     none = replace(field, name="v", values=np.full(4, np.nan))
-    layer_lines(ax, layer_points([field, few, none], suite.arms(), unmarked))
+    layer_lines(ax, layer_points([field, few, none], suite.arms(), unmarked, {}))
     names = ["t (no layer 1, 3)", "u (only layer 2)", "v (no layer 0, 1, 2, 3)"]
     assert ax.get_legend_handles_labels()[1] == names
     low, high = ax.get_ylim()
@@ -120,7 +120,7 @@ def test_colours_span_some_errors_so_that_noise_is_not_stretched():
 def test_an_axis_of_scores_ends_at_one(group, end):
     ax = Figure().subplots()
     field = Field("t", group, "", np.array([0.0, 1.0]), np.full(2, np.nan))
-    layer_lines(ax, layer_points([field], Suite("m", ("main",), (0, 1), 1).arms(), unmarked))
+    layer_lines(ax, layer_points([field], Suite("m", ("main",), (0, 1), 1).arms(), unmarked, {}))
     assert ax.get_ylim()[1] == pytest.approx(end)
 
 
@@ -129,17 +129,37 @@ def test_the_best_and_those_within_its_error_have_large_points():
     field = Field("t", SCORES, "", np.array([0.5, 0.8, 0.9]), np.full(3, 0.1))
     marks = {"best": arms[2:], "tied": arms[1:2], "default": arms[2:]}
     ax = Figure().subplots()
-    layer_lines(ax, layer_points([field], arms, lambda name: marks))
+    layer_lines(ax, layer_points([field], arms, lambda name: marks, {}))
     (large,) = (points for points in ax.collections if len(points.get_offsets()) == 2)
     np.testing.assert_allclose(large.get_offsets(), [[1, 0.8], [2, 0.9]])
     assert "large points" in ax.get_xlabel()
+
+
+def test_an_axis_has_the_names_of_layers_that_models_share():
+    names = ("stem", "block", "head")
+    suites = [Suite(model, ("main",), (0, 1, 2), 2, layer_names=names) for model in "mn"]
+    arms = grid(suites)
+    values = np.array([0.5, np.nan, 0.6, 0.5, 0.6, 0.7])
+    field = Field("t", SCORES, "", values, np.full(6, 0.01))
+    for layer_names, wanted in (
+        (dict.fromkeys("mn", names), ["stem", "block", "head"]),
+        ({"m": names}, ["0", "1", "2"]),
+    ):
+        ax = Figure().subplots()
+        layer_lines(ax, layer_points([field], arms, unmarked, layer_names))
+        shown = {label.get_text() for label in ax.get_xticklabels()}
+        assert shown >= {*wanted} and ("stem" in shown) == ("stem" in wanted)
+        assert ax.get_legend_handles_labels()[1] == [f"m (no layer {wanted[1]})", "n"]
+    ax = Figure().subplots()
+    heat_map(ax, replace(field, values=values[:3], errors=field.errors[:3]), suites[0], {})
+    assert [label.get_text() for label in ax.get_yticklabels()] == [*names]
 
 
 def test_many_tasks_have_lines_that_differ():
     arms = Suite("m", ("main",), (0, 1), 1).arms()
     fields = [Field(f"t{i}", SCORES, "", np.ones(2), np.ones(2)) for i in range(12)]
     ax = Figure().subplots()
-    layer_lines(ax, layer_points(fields, arms, unmarked))
+    layer_lines(ax, layer_points(fields, arms, unmarked, {}))
     looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
     assert len(looks) == len(ax.containers) == 9
     assert ax.get_xlabel().endswith("9 of 12 are shown")

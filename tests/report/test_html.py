@@ -11,12 +11,13 @@ import pytest
 
 from daskmetrics.answer.posterior import path_of
 from daskmetrics.bandit.model import IncrementalPosterior
+from daskmetrics.dashboard.drawing import LAYER
 from daskmetrics.domain.names import Suite
 from daskmetrics.report import write
 from daskmetrics.report.figures import NAMES
 from daskmetrics.report.page import page
 from tests.browser import chromium, complaints
-from tests.report.conftest import STEPS, SUITES, TASKS
+from tests.report.conftest import SMALL, STEPS, SUITES, TASKS
 
 FIGURES = ["map", "lines", "comparison", "search", "expected-loss", "losses"]
 
@@ -239,6 +240,31 @@ def test_a_reader_chooses_model_and_quantities(opened, finished):
         assert view.evaluate("figures.names[figures.source.selected.indices[0]]") == arm
         assert arm in view.locator("#selected").text_content()
         assert view.input_value("#choose-model") == "small"
+
+
+@pytest.mark.browser
+def test_figures_have_the_names_of_layers(browser, a_run):
+    named = Suite("own", ("step4", "step8"), (0, 1), 1, layer_names=("stem", "head"))
+    file = write(a_run(suites=(*SMALL.suites, named), tasks=SMALL.tasks, budget=1.0))
+    with browser.new_context(offline=True) as context:
+        view = context.new_page()
+        complained = complaints(view)
+        view.goto(file.as_uri())
+        view.wait_for_selector("html[data-drawn]", state="attached")
+        view.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
+        for model, names in (("own", ["stem", "head"]), ("tiny", [])):
+            view.select_option("#choose-model", model)
+            axis = "figures.figure('lines').below[0].major_label_overrides"
+            assert view.evaluate(f"[...{axis}.values()]") == names
+            label = view.evaluate("figures.figure('lines').below[0].axis_label")
+            assert label == ("layer" if names else LAYER)
+        axis = "figures.figure('map').left[0].major_label_overrides"
+        view.select_option("#choose-model", "own")
+        assert view.evaluate(f"[...{axis}.values()]") == ["stem", "head"]
+        row = view.locator("tr[data-arm='own@step8/head']")
+        row.click()
+        assert "Selected: own@step8/head." in view.locator("#selected").text_content()
+        assert not complained
 
 
 @pytest.mark.browser

@@ -43,7 +43,8 @@ def test_a_run_shows_its_answer_or_its_progress(folder):
     rows, overall = rows_of(folder), Run(folder / "second").verdict.overall
     done, killed = rows["second"], rows["killed"]
     assert (done["state"], done["arm"]) == ("finished", str(overall.arm))
-    assert done["score"] == f"{overall.score:.3f} ± {overall.stderr:.3f}" and "%" in done["cost"]
+    mean = f"score {overall.score:.3f} ± {overall.stderr:.3f} (mean of 2 tasks)"
+    assert done["score"] == mean and "%" in done["cost"]
     assert rows["first"]["arm"].endswith("(expected)") and "score" not in rows["first"]
     assert (killed["state"], killed["progress"]) == ("unfinished", "5 of 18 scores")
     assert "cost" not in killed and "problem" not in done

@@ -56,9 +56,9 @@ CHEAPER = [
 
 @pytest.mark.parametrize(("cost", "saved"), CHEAPER)
 def test_a_cheaper_candidate_is_named_with_what_it_saves(answer, cost, saved):
-    simpler = CheaperArm(answer.default.arm, GAP, 0.05, cost, SIX)
+    simpler = CheaperArm(answer.default.arm, GAP, 0.05, cost, SIX, True)
     line = lines.cheaper(replace(answer, cheaper=simpler))
-    name = candidate(answer.default.arm)
+    name = candidate(answer.default.arm, {})
     assert line == f"{name}: {saved}loses 0.020 ± 0.010, at most 0.050 (95 %)"
     assert not lines.cheaper(replace(with_overall(answer, simpler=()), cheaper=None))
 
@@ -94,13 +94,15 @@ def test_the_best_within_its_error_of_a_guess_is_none(answer):
 def test_of_a_tie_any_will_do_and_the_cheapest_is_named(answer):
     first, second = answer.best.arm, answer.default.arm
     tied = replace(with_overall(answer, tied=(second, first)), sureness="a tie", cheaper=None)
-    simpler = CheaperArm(second, GAP, 0.05, replace(SIX, layers=3), SIX)
+    simpler = CheaperArm(second, GAP, 0.05, replace(SIX, layers=3), SIX, True)
     line = lines.use(with_overall(tied, simpler=(simpler,)))
-    names = f"the cheapest is {candidate(second)}, the highest {candidate(first)}: "
+    names = f"the cheapest is {candidate(second, {})}, the highest {candidate(first, {})}: "
     assert line.startswith(f"any of 2; {names}")
+    worse = replace(simpler, tied=False)
+    assert replace(with_overall(tied, simpler=(worse,)), cheaper=worse).cheapest is None
     alone = lines.use(with_overall(tied, simpler=()))
-    assert alone.startswith(f"any of 2; the cheapest and the highest is {candidate(first)}: ")
-    assert lines.use(replace(tied, sureness="probable")).startswith(candidate(first))
+    assert alone.startswith(f"any of 2; the cheapest and the highest is {candidate(first, {})}: ")
+    assert lines.use(replace(tied, sureness="probable")).startswith(candidate(first, {}))
 
 
 def test_what_would_decide_is_a_budget_or_more_items(answer):

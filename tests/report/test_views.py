@@ -9,23 +9,33 @@ from dataclasses import replace
 
 import pytest
 
+from daskmetrics.answer.comparison import compare_runs
 from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.serialization import as_json
 from daskmetrics.domain.failures import Failure
-from daskmetrics.domain.names import Arm
+from daskmetrics.domain.names import Arm, Suite
 from daskmetrics.domain.plan import Floor
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, index
 from daskmetrics.report._format import apart, candidate
-from daskmetrics.report.comparison import answers_table
+from daskmetrics.report.comparison import answers_table, compare_tables
 from daskmetrics.report.explanation import explain_tables
 from daskmetrics.report.lines import answer_lines
-from daskmetrics.report.page import page
+from daskmetrics.report.page import figures, folded_tables, page
 from daskmetrics.report.status import status_lines
 from daskmetrics.report.tables import short_tasks_table, tables, tasks_table
 from daskmetrics.report.terminal import best_text, status_text, within_table
-from tests.report.conftest import SMALL, SUITES, TASKS, Story, invoke, make_run, mean_scores
+from tests.report.conftest import (
+    SMALL,
+    SUITES,
+    TASKS,
+    Story,
+    invoke,
+    make_run,
+    mean_scores,
+    text_of,
+)
 
 #: words that a newcomer does not know
 JARGON = {"arm", "arms", "cell", "cells", "reward", "exhaustive", "assumed", "simplest"}
@@ -83,13 +93,13 @@ def test_every_view_names_the_same_candidate(run):
         run._repr_html_(),
         within_table(run.answer, 0.01).as_text(100),
     ]
-    assert all(candidate(arm) in flat(view) for view in views)
+    assert all(candidate(arm, {}) in flat(view) for view in views)
     document = json.loads(invoke("best", folder, "--json").stdout)
     assert document == json.loads(as_json(run.answer))
     assert document["best"]["arm"] == document["verdict"]["overall"]["arm"] == str(arm)
     assert json.loads(invoke("status", folder, "--json").stdout)["best"] == str(arm)
     (columns,) = (row for row in answers_table({"run": run, "other": run}).rows if row[0] == "best")
-    assert all(candidate(arm) in text for text in columns[1:])
+    assert all(candidate(arm, {}) in text for text in columns[1:])
     (row,) = index.rows(folder.parent)
     assert row["arm"].startswith(str(arm))
     if run.answer.confirmed:
@@ -117,7 +127,7 @@ def test_only_the_last_layer_of_a_model_is_called_so(a_run):
     suites = [replace(suite, layers=(0, 1), readouts=("", "last")) for suite in SUITES]
     merits = dict.fromkeys(TASKS, (0.6, 0.5))
     answer = a_run(suites=tuple(suites), outcomes=True, budget=1.0, merits=merits).answer
-    assert f" over {candidate(answer.default.arm)}, " in dict(answer_lines(answer))["Gain"]
+    assert f" over {candidate(answer.default.arm, {})}, " in dict(answer_lines(answer))["Gain"]
     (models,) = (table for table in tables(answer) if table.title == "By model")
     assert [row[3].partition(" (")[2] for row in models.rows] == ["tiny@step8/1)", "small@step8/1)"]
 
@@ -254,9 +264,40 @@ def test_a_last_layer_without_its_scores_has_no_stated_loss(a_run):
 def test_what_a_simpler_candidate_saves(finished):
     simpler = finished.verdict.cheaper(0.3)
     rows = dict(within_table(finished.answer, 0.3).rows)
-    for fact in (candidate(simpler.arm), f"{simpler.most_lost:.3f}"):
+    for fact in (candidate(simpler.arm, {}), f"{simpler.most_lost:.3f}"):
         assert fact in rows["Cheaper"]
     assert "none loses" in dict(within_table(finished.answer, 1e-9).rows)["Cheaper"]
     for share in ("-1%", "much", "100%"):
         done = invoke("best", finished.folder.path, f"--within={share}")
         assert done.exit_code == 2 and "write 1% or 0.01" in done.output
+
+
+def test_every_view_has_the_names_of_layers(a_run):
+    layers = ("stem", "block/1", "block/2", "head")
+    own = Suite("own", ("step4", "step8"), (0, 1, 2, 3), 3, ("", "16d"), layers)
+    run = a_run(suites=(*SMALL.suites, own), tasks=SMALL.tasks, budget=1.0)
+    folder = run.folder.path
+    shown = {
+        "answer": best_text(run),
+        "decisions": text_of(*folded_tables(run).values()),
+        "comparison": invoke(
+            "compare", folder, "--arms", "own@step8/block/1", "own@step8/stem/16d"
+        ).stdout,
+        "explanation": invoke("best", folder, "--arm", "own@step4/head").stdout,
+        "trade-offs": invoke("best", folder, "--pareto").stdout,
+        "runs": text_of(*compare_tables(run, run, compare_runs(run, run))),
+        "index": str(index.rows(folder.parent)),
+        "page": page(run, ()),
+    }
+    for view, text in shown.items():
+        assert re.search("own@step[0-9]+/(stem|block/[12]|head)", text), view
+        assert not re.search("own@step[0-9]+/[0-9]", text), view
+    # by the number, as records name it, it is the same candidate
+    numbered = invoke("best", folder, "--arm", "own@step4/3").stdout
+    assert numbered == shown["explanation"]
+    wrong = invoke("best", folder, "--arm", "own@step4/haed")
+    assert "Did you mean 'own@step4/head" in wrong.output
+    assert set(run.to_frame()["layer"]) == {*layers, 0, 1, 2}
+    axes = figures(run)["data"]["models"]
+    assert axes["own"]["layers"] == axes["own"]["names"] == list(enumerate(layers))
+    assert axes["tiny"]["names"] == []

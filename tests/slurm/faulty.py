@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from daskmetrics.checkpoints.arrivals import FINISHED
 from daskmetrics.domain.events import Event, RunFinished, records
 from daskmetrics.execution.journal import read
 from tests.experiment.loop import network, save
@@ -51,8 +52,28 @@ RUN = {
     "metrics": ["job:SLOW"],
     "tasks": ["stdlib:order"],
 }
+# a training that goes on where its processes were ended
+PROGRAM = """
+import pathlib, sys, torch
+import torch.distributed as group
+from job import wait
+group.init_process_group("gloo")
+steps = pathlib.Path("steps")
+for step in range(int(sys.argv[1])):
+    is_done = torch.tensor(int((steps / str(step)).exists()))
+    group.broadcast(is_done, 0)
+    if not is_done:
+        wait(0.5)
+        if group.get_rank() == 0:
+            steps.mkdir(exist_ok=True)
+            (steps / str(step)).touch()
+    print(f"step {step + 1} of {sys.argv[1]}", flush=True)
+if group.get_rank() == 0:
+    pathlib.Path("model").write_text(f"of {len(list(steps.iterdir()))} steps")
+"""
 SHORT, LONG = 0, 1  # the long work takes minutes until it is told to hurry
-SIZES = {"map": (60, 3000), "run": (4, 60)}  # items, and checkpoints
+# items, checkpoints, steps
+SIZES = {"map": (60, 3000), "run": (4, 60), "watch": (4, 60), "train": (10, 1000)}
 # our command, which waits for Slurm less long than users do
 DRIVER = """
 import sys
@@ -80,21 +101,29 @@ class Place:
 
     def __init__(self, folder: Path, verb: str, models: Path | None, **changes: Any) -> None:
         self.folder = folder
-        self.verb = verb  # of our command: ``map`` or ``run``
+        self.verb = verb  # of our command: ``map``, ``run``, ``watch`` or ``train``
         (folder / "bin").mkdir()
         for name in COMMANDS:
             file = folder / "bin" / name
             file.write_text(WRAPPER.format(folder=folder, name=name, real=shutil.which(name)))
             file.chmod(0o755)
         (folder / "job.py").write_text(SLOW)
+        (folder / "program.py").write_text(PROGRAM)
         settings = profile(folder, poll_seconds=1, **{"arrive_within": 20, **changes})
         (folder / "site.yaml").write_text(yaml.safe_dump(settings))
         for size in SIZES["run"]:
             steps = [f"step{step}" for step in range(size)]
             model = {"name": "m", "source": str(models), "revisions": steps}
+            if verb == "watch":
+                model = {"name": "m", "source": str(folder / f"out{size}")}
+                for step in steps:
+                    shutil.copytree(models / step, folder / f"out{size}" / step)
+                (folder / f"out{size}" / FINISHED).touch()
             config = {**RUN, "models": [model], "search": {"budget": 1.2 / size}}  # a few scores
             (folder / f"{size}.yaml").write_text(yaml.safe_dump(config))
-        self.result = folder / {"map": "r.csv", "run": "run/report/index.html"}[verb]
+        report = "run/report/index.html"
+        results = {"map": "r.csv", "run": report, "watch": report, "train": "model"}
+        self.result = folder / results[verb]
         self.log = folder / "log"
 
     def set(self, fault: str, *names: str) -> None:
@@ -115,16 +144,25 @@ class Place:
 
     @property
     def records(self) -> int:
-        """How many batches of items, or measured checkpoints, are recorded as ok."""
-        kind = {"map": "batch", "run": "measure"}[self.verb]
+        """How many batches of items, or measured checkpoints, are recorded as ok, or steps done."""
+        if self.verb == "train":
+            return len(list(self.folder.glob("steps/*")))
+        kind = "batch" if self.verb == "map" else "measure"
         return sum(record.ok and record.kind == kind for record in records(self.entries))
 
     def is_complete(self, size: int) -> bool:
         """Whether everything of the short or the long work is recorded and in its result."""
         if self.verb == "map":
             return self.result.read_text().count(",ok,") == SIZES["map"][size]
+        if self.verb == "train":
+            return self.result.read_text() == f"of {SIZES['train'][size]} steps"
         is_finished = any(isinstance(entry, RunFinished) for entry in self.entries)
-        return is_finished and self.result.exists() and self.records == SIZES["run"][size]
+        return is_finished and self.result.exists() and self.records == SIZES[self.verb][size]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the output is written, and a training has said where it is."""
+        return self.result.exists() and (self.verb != "train" or "has ended" in self.said)
 
     @property
     def said(self) -> str:
@@ -135,10 +173,12 @@ class Place:
         """Our command with short or long work; ``more`` is code that prepares its process."""
         count = SIZES[self.verb][size]
         words = {
-            "map": f"map job.py:item --iterations {count} --batch-size 5 --output r.csv",
-            "run": f"run {count}.yaml",
+            "map": f"job.py:item --iterations {count} --batch-size 5 --output r.csv",
+            "run": f"{count}.yaml",
+            "watch": f"{count}.yaml",
+            "train": f"--ranks 2 program.py -- {count}",
         }
-        command = f"{words[self.verb]} --cluster site.yaml --folder run"
+        command = f"{self.verb} --cluster site.yaml --folder run {words[self.verb]}"
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         with self.log.open("wb") as log:
             process = subprocess.Popen(

@@ -97,7 +97,7 @@ def test_a_submitted_run_ends_with_the_same_recommendation(place, run, local):
         f"scancel --batch --signal=TERM {job}",
     ):
         assert part in output
-    assert f"Job {job} already drives this run" in call(place, f"{SUBMIT} --folder {run}", code=2)
+    assert f"Job {job} already drives '{run}'" in call(place, f"{SUBMIT} --folder {run}", code=2)
     followed = call(place, f"status --follow {run}")
     assert f"Job {job} is completed, exit code 0" in followed and "Use   " in followed
     assert answer(run) == local
@@ -108,6 +108,80 @@ def test_a_submitted_run_ends_with_the_same_recommendation(place, run, local):
     assert f"Nothing to do: the run in '{run}' is finished." in again and not jobs()
     plan = call(place, f"plan small.yaml --folder {run}")
     assert "finished: nothing is left to do" in plan
+
+
+WAITS = """
+import os, time
+from pathlib import Path
+import daskmetrics
+if os.environ["RANK"] == "0":
+    daskmetrics.progress(1, 2)
+while not Path("go_on").exists():
+    time.sleep(0.1)
+if os.environ["RANK"] == "0":
+    daskmetrics.progress(2, 2)
+"""
+
+
+def test_a_submitted_training_is_shown_stopped_and_resumed(place):
+    (place / "mine.py").write_text(WAITS)
+    line = "train mine.py --ranks 2 --cluster site.yaml --submit"
+    folder = place / "training" / "mine"
+    output = call(place, line)
+    first = driver(folder).job
+    assert f"Job {first} will drive the work in" in output
+    assert f"status --follow {folder}" in output
+    assert f"Job {first} already drives '{folder}'" in call(place, line, code=2)
+
+    def shown() -> str:
+        return call(place, "status training/mine")
+
+    assert comes_true(lambda: "step        1 of 2 (50 %)" in shown()) is not None, shown()
+    running = shown()
+    for fact in (
+        f"Job {first} is running",
+        "ranks       2 of 2, on ",
+        "running, driven by process ",
+    ):
+        assert fact in running
+    command("scancel", "--batch", "--signal=TERM", first)
+    assert no_job_is_left(within=90)
+    stopped = call(place, "status --follow training/mine", code=1)
+    assert "unfinished, and no process drives it" in stopped
+
+    (place / "go_on").touch()
+    call(place, line)
+    assert driver(folder).job != first
+    finished = call(place, "status --follow training/mine")
+    assert "mine        finished" in finished and "2 of 2 (100 %)" in finished
+    assert no_job_is_left()
+
+
+def test_a_submitted_map_has_its_options(place):
+    (place / "bench.py").write_text("def step(item):\n    return {'twice': 2 * item}\n")
+    line = "map bench.py:step --iterations 7 --cluster site.yaml --batch-size 2 --output out.csv"
+    output = call(place, f"{line} --submit")
+    job = driver(place / "runs" / "step").job
+    assert f"Job {job} will drive the work in 'runs/step'" in output
+    followed = call(place, "status --follow runs/step")
+    assert f"Job {job} is completed, exit code 0" in followed and "7 items: 7 ok" in followed
+    rows = (place / "out.csv").read_text().splitlines()
+    assert len(rows) == 8 and "twice" in rows[0]
+    assert no_job_is_left()
+
+
+def test_of_a_submitted_training_of_suites_each_is_shown(place):
+    two = {**SMALL, "name": "two", "models": [MODEL, {**MODEL, "name": "b"}]}
+    (place / "two.yaml").write_text(yaml.safe_dump(two))
+    line = "train two.yaml --cluster site.yaml --folder suites --submit"
+    output = call(place, line)
+    assert "Job " in call(place, "status suites/two")
+    assert "is completed, exit code 0" in call(place, "status --follow suites/two")
+    for name in ("a", "b"):
+        assert f"look    daskmetrics status {place / 'suites' / name}" in output
+        assert f"{name}           finished" in call(place, f"status suites/{name}")
+    assert "a: 3 checkpoints" in call(place, line)  # there is nothing to submit
+    assert not jobs()
 
 
 def test_jobs_slurm_would_refuse_stop_before_submission(place, run):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Recipe
+from daskmetrics.domain.training import Progress
 from daskmetrics.training import revisions, train
 from daskmetrics.training.ddp.driver import launch
-from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.ddp.ranks import Program
 from tests.slurm.site import needs_slurm, profile
 
 pytestmark = needs_slurm

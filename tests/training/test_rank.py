@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 from daskmetrics.domain.events import TRAIN
+from daskmetrics.domain.training import Cause, RankEnding, failed_ranks
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
-    Cause,
     Program,
-    RankEnding,
     RankHost,
     RankSpec,
-    first_failure,
     place_ranks,
 )
 from daskmetrics.training.progress import PIPE, progress
@@ -143,5 +141,5 @@ PARTNER = RankEnding(0, Cause.PARTNER, "closed", since=50.0)
 )
 def test_the_rank_that_failed_first_is_found(endings, failed) -> None:
     for order in (endings, endings[::-1]):
-        failure = first_failure(order)
+        failure = next(iter(failed_ranks(order)), None)
         assert (failure and failure.rank) == failed

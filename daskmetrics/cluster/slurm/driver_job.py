@@ -7,7 +7,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -82,20 +82,26 @@ def script(
 
 
 def submit(
-    profile: Cluster, name: str, folder: Path, config: str, on_message: OnMessage
+    profile: Cluster,
+    name: str,
+    folder: Path,
+    words: Sequence[str],
+    on_message: OnMessage,
+    config: str = "",
 ) -> Submitted:
-    """Write the driver's job and the configuration (YAML), and submit the job.
+    """Write the driver's job and its configuration (YAML), if it has one, and submit the job.
 
-    Later changes of the user's configuration do not reach the job. It is a ConfigError if a
-    driver's job of this run is waiting or running, or Slurm would refuse the workers' jobs, and a
-    SlurmError if it refuses the driver's.
+    ``words`` are the command of the job, which gets the file of the configuration. Later changes of
+    the user's configuration do not reach the job. It is a ConfigError if a driver's job of this run
+    is waiting or running, or Slurm would refuse the workers' jobs, and a SlurmError if it refuses
+    the driver's.
     """
     run = folder.parent
     if previous := submitted(folder):
         state = commands.job_state(previous.job)
         if state and not state.ended:
             raise ConfigError(
-                f"Job {previous.job} already drives this run ({state.state.lower()}). Follow it "
+                f"Job {previous.job} already drives '{run}' ({state.state.lower()}). Follow it "
                 f"with: daskmetrics status --follow {run}, or end it with: scancel {previous.job}"
             )
     if line := commands.ignored_options():
@@ -104,10 +110,11 @@ def submit(
         rehearse_workers(profile, LaunchInfo())
     with private():
         folder.mkdir(parents=True, exist_ok=True)
-    config_file = atomic_write(folder / "config.yaml", config)
     # -P: a module of the working folder must not replace one of Python's own
     python = [sys.executable, "-P", "-u", "-m", "daskmetrics"]
-    command = [*python, "run", str(config_file), "--folder", str(run)]
+    command = [*python, *words]
+    if config:
+        command.append(str(atomic_write(folder / "config.yaml", config)))
     job_name = f"daskmetrics:driver:{name}"  # no run's own name contains a colon
     comment = secrets.token_hex(8)
     job_script = script(profile, job_name, folder, command, comment)

@@ -1,5 +1,5 @@
 """What a site offers, as `sinfo`, `scontrol` and `sacctmgr` print it: partitions, limits, nodes,
-GPUs, accounts; and what a profile for it may say.
+GPUs, accounts, own jobs that wait; and what a profile for it may say.
 
 Only output whose form has not changed since Slurm 20.11 is parsed: rows of fields that we name
 ourselves, and ``Key=Value`` pairs, of which unknown ones are ignored.
@@ -8,13 +8,14 @@ ourselves, and ``Key=Value`` pairs, of which unknown ones are ignored.
 from __future__ import annotations
 
 import csv
+import math
 import re
 import socket
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from daskmetrics.cluster.slurm.commands import parse_pairs, seconds_left, slurm
+from daskmetrics.cluster.slurm.commands import parse_pairs, seconds_left, slurm, time_of
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.machine import interfaces, user_name
@@ -59,6 +60,17 @@ class Node:
         if device == "cpu":
             return self.idle
         return max(0, self.has(device) - self.used.get(device, 0))
+
+
+@dataclass(frozen=True)
+class WaitingJob:
+    """A job of the user that waits in the queue."""
+
+    id: str
+    start: float  # as Slurm expects it, in seconds since 1970
+    seconds: float  # of its time limit
+    nodes: int
+    devices: Mapping[str, int] = field(hash=False)  # of a node: CPUs, and GPUs by type
 
 
 @dataclass(frozen=True)
@@ -154,6 +166,41 @@ def parse_gpus(gres: str) -> dict[str, int]:
             names = [word for word in fields[:-1] if word not in ("(null)", "no_consume")]
             counts["".join(names[:1])] += int(count[0])
     return dict(counts)
+
+
+def own_queue(partition: str) -> list[WaitingJob]:
+    """The user's jobs that wait on a partition; none where Slurm says nothing that can be read."""
+    words = (f"--user={user_name()}", f"--partition={partition}", "--states=PENDING")
+    try:
+        printed = slurm("squeue", "-h", *words, "--format=%i|%S|%l|%D|%C|%b")
+        return waiting_jobs(printed.splitlines())
+    except DaskmetricsError:
+        return []
+
+
+@readable("The queue", "the output of squeue")
+def waiting_jobs(lines: Iterable[str]) -> list[WaitingJob]:
+    """The jobs in lines of ``squeue`` of which Slurm says when they start.
+
+    >>> start = "2030-01-01T14:05:00|2:00:00|2|4|gres:gpu:l40s:4"
+    >>> [job] = waiting_jobs([f"7|{start}", "8|N/A|9:00|1|1|N/A", f"9_[0-99]|{start}"])
+    >>> job.id, job.seconds, job.nodes, job.devices
+    ('7', 7200, 2, {'cpu': 2, 'l40s': 4})
+    """
+    jobs = []
+    for line in lines:
+        if line.count("|") != 5:  # a remark of the site
+            continue
+        job, start_text, limit, *counts, gres = line.strip().split("|")
+        start = time_of(start_text)
+        # otherwise it is held, depends on another one, or is many jobs
+        if start and "[" not in job:
+            # of a range, such as 2-4, the least
+            nodes, cpus = (int(count.partition("-")[0]) for count in counts)
+            devices = {"cpu": cpus // nodes, **parse_gpus(gres.removeprefix("gres:"))}
+            seconds = seconds_left(limit) or math.inf
+            jobs.append(WaitingJob(job, start.timestamp(), seconds, nodes, devices))
+    return jobs
 
 
 def interface_to(node: str) -> str | None:

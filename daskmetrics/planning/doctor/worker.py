@@ -25,13 +25,13 @@ from daskmetrics.cluster import connect
 from daskmetrics.cluster.shared_folder import appears, marker
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.files import NOTICE
 from daskmetrics.core.machine import VISIBLE, infiniband_ports, workers
 from daskmetrics.core.text import OnMessage, listed, plural
+from daskmetrics.domain.training import Progress, TrainingStatus
 from daskmetrics.execution import handshake
 from daskmetrics.planning.doctor.checks import Finding, failure, warning
 from daskmetrics.training.ddp.driver import ProcessGroupError, launch
-from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.ddp.ranks import Program
 
 PAYLOAD = 8 * 2**20  # bytes sent each way
 EXCHANGED = 64 * 2**20  # bytes that ranks sum
@@ -200,7 +200,7 @@ class _Exchange:
     """What the driver of the ranks says."""
 
     on_message: OnMessage
-    notice: Path  # written when the first step is late, and removed at the end
+    folder: Path  # of the program, whose status says when the first step is late
     latest: str = ""
     is_late: bool = False
     seconds: float = 0.0  # of a sum, once it is known
@@ -213,7 +213,8 @@ class _Exchange:
         self.seconds = progress.numbers["seconds"]
 
     def is_blocked(self) -> bool:
-        self.is_late = self.is_late or self.notice.exists()
+        status = TrainingStatus.read(self.folder)
+        self.is_late = self.is_late or bool(status and status.notice)
         return self.is_late
 
 
@@ -230,7 +231,7 @@ def _exchange(client: Client, profile: Cluster, folder: Path, on_message: OnMess
         restarts=0,
         interface=profile.interface,
     )
-    seen = _Exchange(on_message, folder / NOTICE)
+    seen = _Exchange(on_message, folder)
     try:
         launch(client, program, seen, stopping=seen.is_blocked)
     except ProcessGroupError as error:  # there is nothing to resume

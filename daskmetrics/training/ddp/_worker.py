@@ -24,7 +24,8 @@ from daskmetrics.core.files import open_own
 from daskmetrics.core.machine import NETWORK, gpu_models, interfaces, oom_kills, visible_gpus
 from daskmetrics.core.telemetry import RANK
 from daskmetrics.domain.events import TRAIN
-from daskmetrics.training.ddp.ranks import Cause, Program, RankEnding, RankHost, RankSpec
+from daskmetrics.domain.training import Cause, RankEnding
+from daskmetrics.training.ddp.ranks import Program, RankHost, RankSpec
 from daskmetrics.training.ddp.remedies import remedy
 from daskmetrics.training.printed import PrintedProgress
 from daskmetrics.training.progress import PIPE
@@ -252,11 +253,16 @@ class _Rank:
                 rates[name] = (facts[name] - before[name]) / (facts["at"] - before["at"])
         self.latest = facts
         if self.spec.rank == 0:
+            numbers = {
+                name: value
+                for name, value in facts.items()
+                if name not in ("step", "total", "at") and isinstance(value, int | float)
+            }
             self.send(
                 progress={
                     "step": facts["step"],
-                    "total": facts["total"],
-                    "numbers": facts,
+                    "total": facts["total"] and int(facts["total"]),
+                    "numbers": numbers,
                     "rates": rates,
                 }
             )

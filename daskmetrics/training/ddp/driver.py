@@ -8,25 +8,29 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from distributed import Client, Future
 
-from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
-from daskmetrics.core.files import NOTICE, RunFolder, atomic_write
+from daskmetrics.core.errors import ClusterLostError, DaskmetricsError, DataError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.holder import Holder
 from daskmetrics.core.machine import ask, replace_worker, thread_of, workers
-from daskmetrics.core.telemetry import TelemetryFile
-from daskmetrics.training.ddp import _worker as worker
-from daskmetrics.training.ddp.ranks import (
+from daskmetrics.core.telemetry import EVERY, TelemetryFile
+from daskmetrics.domain.training import (
     Cause,
-    Program,
     Progress,
     RankEnding,
+    TrainingStatus,
+    failed_ranks,
+)
+from daskmetrics.training.ddp import _worker as worker
+from daskmetrics.training.ddp.ranks import (
+    Program,
     RankHost,
     RankSpec,
-    first_failure,
     place_ranks,
     rank_table,
 )
@@ -81,14 +85,19 @@ def launch(
     workers at that time, from what the program has saved. Repeated failures without a further step,
     or one that would occur again, raise `ProcessGroupError`. The ranks end once ``stopping`` says
     so. Programs that are launched side by side share their ``places``. What the workers use
-    meanwhile is kept in the folder of the program.
+    meanwhile, and how far the program is, are kept in its folder.
     """
     run_id = f"train-{program.name}-{secrets.token_hex(4)}"
     telemetry = TelemetryFile(RunFolder(program.folder).telemetry)
+    status = TrainingStatus(program.name, program.ranks, time.time(), Holder.this_process())
+    launcher = _Launcher(
+        client, program, observer, stopping, places or Places(), run_id, telemetry, status
+    )
     with thread_of(client):
-        _Launcher(
-            client, program, observer, stopping, places or Places(), run_id, telemetry
-        ).drive()
+        try:
+            launcher.drive()
+        finally:
+            launcher.keep(driver=None)
 
 
 @dataclass
@@ -100,38 +109,38 @@ class _Launcher:
     places: Places
     run_id: str
     telemetry: TelemetryFile
+    status: TrainingStatus
     furthest: int = 0  # step that the program has reported
     failures: int = 0  # since then
     excluded: set[str] = field(default_factory=set)  # workers that hung, or did not end their ranks
     workers_checked: float = 0.0
     seen: dict[str, float] = field(default_factory=dict)  # last heartbeats of workers
     silent: dict[str, float] = field(default_factory=dict)  # seconds without another one
-    attempt: int = 0
     # the latest process group
     reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
     hosts: tuple[RankHost, ...] = ()  # by rank
     begun: set[int] = field(default_factory=set)  # ranks
-    has_stepped: bool = False
     late: list[str] = field(default_factory=list)  # for each late rank, or empty if it has joined
     endings: dict[int, RankEnding] = field(default_factory=dict)  # by rank
     futures: list[Future] = field(default_factory=list)
 
-    @property
-    def notice(self) -> Path:
-        """The file that says that the first step is late."""
-        return self.program.folder / NOTICE
-
-    def _remove_notice(self) -> None:
-        with suppress(OSError):
-            self.notice.unlink()
+    def keep(self, **changes: Any) -> None:
+        """Change the status, and write it into the folder of the program."""
+        self.status = replace(self.status, at=time.time(), **changes)
+        # the disk is full, or the file is none; that does not end a training
+        with suppress(OSError, DataError):
+            self.program.folder.mkdir(parents=True, exist_ok=True)
+            self.status.write(self.program.folder)
 
     def drive(self) -> None:
         program = self.program
         message = self.observer.message
+        self.keep()
         while hosts := self._wait_for_workers():
             self.hosts = hosts
-            self.attempt += 1
-            if self.attempt > 1 or len(hosts) < program.ranks:
+            attempt = self.status.attempt + 1
+            self.keep(nodes=[host.node for host in hosts], attempt=attempt)
+            if attempt > 1 or len(hosts) < program.ranks:
                 message(f"Starting with {len(hosts)} of {program.ranks} ranks.")
             if program.ranks > 1:
                 message(rank_table(hosts).as_text())
@@ -142,17 +151,23 @@ class _Launcher:
             finally:
                 self.places.taken -= {host.address for host in hosts}
             if failure is None or self.stopping():
+                self.keep(finished=failure is None)
                 return
             self.failures += 1
+            # others were ended because of them
+            failed = failed_ranks(self.endings.values())
+            self.keep(failed=[ending for ending in failed if ending.cause != Cause.ENDED])
             message(f"Rank {failure.rank} of {program.name} failed first: {failure.reason}")
             for line in failure.lines:
                 message(f"  {line}")
             if failure.permanent or self.failures > program.restarts:
-                raise ProcessGroupError(
+                cause = (
                     f"Training '{program.name}' failed: rank {failure.rank}: "
                     f"{hosts[failure.rank].text}: {failure.reason.rstrip('.')}. The output of the "
                     f"ranks is in '{program.folder / 'logs'}'."
                 )
+                self.keep(error=cause)
+                raise ProcessGroupError(cause)
 
     def _wait_for_workers(self) -> tuple[RankHost, ...]:
         """The workers of the next process group; none if it is to end.
@@ -207,26 +222,26 @@ class _Launcher:
     def _run_group(self) -> RankEnding | None:
         """The rank that failed first; None if all succeeded."""
         self.begun = set()
-        self.has_stepped = False
         self.late = []
-        self._remove_notice()
         self.endings = {}
         self.excluded = set()
         reports = self.reports = queue.SimpleQueue()
-        topic = f"{self.run_id}-{self.attempt}"
+        topic = f"{self.run_id}-{self.status.attempt}"
         self.client.subscribe_topic(topic, lambda event: reports.put(event[1]))
         try:
             self._start(topic)
             while self._running() and not self.stopping():
                 self._update(POLL)
-                if first_failure(self.endings.values()):
+                if failed_ranks(self.endings.values()):
                     self._update(GRACE)
                     break
         finally:
-            self._stop()
-            self._remove_notice()
+            try:
+                self._stop()
+            finally:
+                self.status = replace(self.status, notice="", left=None, began=None)
             self.client.unsubscribe_topic(topic)
-        return first_failure(self.endings.values())
+        return next(iter(failed_ranks(self.endings.values())), None)
 
     def _start(self, topic: str) -> None:
         directory = str(Path.cwd())
@@ -236,7 +251,7 @@ class _Launcher:
         )
         self.futures = []
         for rank, host in enumerate(self.hosts):
-            spec = RankSpec(self.program, self.hosts, rank, topic, self.attempt, directory)
+            spec = RankSpec(self.program, self.hosts, rank, topic, self.status.attempt, directory)
             future = self.client.submit(
                 worker.run_rank,
                 spec,
@@ -275,6 +290,8 @@ class _Launcher:
         present = self._present()
         metrics = {str(info["name"]): info["metrics"] for info in present.values()}
         self.telemetry.add(time.time(), metrics, {})
+        if not 0 <= time.time() - self.status.at < EVERY:
+            self.keep()
         for rank in running:
             address = self.hosts[rank].address
             if address not in present:
@@ -311,15 +328,13 @@ class _Launcher:
         elif "late" in report:
             self.late.append(report["late"])
             ranks = len(self.hosts)
-            if len(self.late) == ranks > 1 and not self.has_stepped:
+            if len(self.late) == ranks > 1 and self.status.began is None:
                 text = late_text(self.program, ranks, list(filter(None, self.late)))
                 self.observer.message(text)
-                atomic_write(self.notice, text)
+                self.keep(notice=text)
         else:
-            if not self.has_stepped:
-                self.has_stepped = True
-                self._remove_notice()
             progress = Progress(**report["progress"])
+            self.status = self.status.reached(progress, time.time())
             if progress.step > self.furthest:
                 self.furthest = progress.step
                 self.failures = 0

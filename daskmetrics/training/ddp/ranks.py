@@ -1,12 +1,11 @@
-"""What a rank is given, how ranks end, and which failed first."""
+"""A program, which worker runs which of its ranks, and what a rank is given."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from daskmetrics.core.machine import VISIBLE
@@ -76,36 +75,6 @@ class Batch:
         total = self.size * self.passes * ranks
         passes = plural(self.passes, "pass", "passes")
         return f"{total:,} {samples} = {self.size} per pass x {passes} x {plural(ranks, 'rank')}"
-
-
-_RATES = {"step": "{:.3g} it/s", "samples": "{:,.0f} samples/s", "tokens": "{:,.0f} tokens/s"}
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a program is."""
-
-    step: int
-    total: int | None = None  # of the whole training, as far as known
-    numbers: Mapping[str, float] = field(default_factory=dict)  # such as ``loss``
-    rates: Mapping[str, float] = field(default_factory=dict)  # per second: step, samples, tokens
-
-    @property
-    def text(self) -> str:
-        """The numbers in a few words.
-
-        >>> Progress(8, None, {"loss": 4.2, "epoch": 0.5}, {"step": 1.5, "samples": 100.0}).text
-        'epoch 0.50  loss 4.200  1.5 it/s  100 samples/s'
-        """
-        words = []
-        if "epoch" in self.numbers:
-            words.append(f"epoch {self.numbers['epoch']:.2f}")
-        if "loss" in self.numbers:
-            words.append(f"loss {self.numbers['loss']:.3f}")
-        for name, rate in _RATES.items():
-            if name in self.rates:
-                words.append(rate.format(self.rates[name]))
-        return "  ".join(words)
 
 
 @dataclass(frozen=True)
@@ -253,42 +222,3 @@ class RankSpec:
         if host.gpus and neighbours == 1:
             variables[VISIBLE] = host.gpu
         return {name: str(value) for name, value in variables.items()}
-
-
-class Cause(IntEnum):
-    """Why a rank ended; the lowest one of a group was first.
-
-    The error itself appears on other ranks, which lose a partner or time out waiting for it.
-    """
-
-    LOST = 1  # with its worker
-    KILLED = 2  # or it ended with an exit code, and reported nothing
-    STOPPED = 3  # its process was
-    ERROR = 4  # of its own
-    MISSING = 5  # it did not start, or its worker did not say how it ended
-    PARTNER = 6  # an error that follows when another rank has failed
-    ENDED = 7  # by its worker, once its task was cancelled
-    DONE = 8
-
-
-@dataclass(frozen=True)
-class RankEnding:
-    """How a rank ended, as its worker or the driver has judged."""
-
-    rank: int
-    cause: int  # one of `Cause`
-    reason: str = ""
-    since: float = 0.0  # time of the failure, by the clock of its machine
-    permanent: bool = False  # the same error would occur again
-    lines: Sequence[str] = ()  # that it printed last
-
-
-def first_failure(endings: Iterable[RankEnding]) -> RankEnding | None:
-    """The rank that made a process group fail, or None.
-
-    >>> stopped = RankEnding(1, Cause.STOPPED, since=9.0)
-    >>> first_failure([RankEnding(0, Cause.PARTNER, "timed out", since=60.0), stopped]).rank
-    1
-    """
-    failed = [ending for ending in endings if ending.cause != Cause.DONE]
-    return min(failed, key=lambda ending: (ending.cause, ending.since), default=None)

@@ -70,5 +70,5 @@ def test_without_slurm_no_submission_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     folder = tmp_path / "driver"
     with pytest.raises(ConfigError, match="'sbatch' is not on PATH"):
-        submit(config.cluster(SITE), "demo", folder, "name: demo\n", print)
+        submit(config.cluster(SITE), "demo", folder, ["run"], print, "name: demo\n")
     assert submitted(folder) is None

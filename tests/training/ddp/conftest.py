@@ -12,7 +12,8 @@ from distributed import Client
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.domain.training import Progress
+from daskmetrics.training.ddp.ranks import Program
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def test_two_ranks_equal_torchrun_to_the_last_bit(undisturbed, tmp_path):
 
 def test_the_checkpoints_of_all_steps_are_there(undisturbed):
     names = revisions(undisturbed.recipe)
-    files = {"corpus", "resume", "logs", "progress.jsonl", "telemetry.jsonl"}
+    files = {"corpus", "resume", "logs", "progress.jsonl", "telemetry.jsonl", "status.json"}
     assert {path.name for path in undisturbed.folder.iterdir()} == {*names, *files}
     losses = [suite.summary(undisturbed.folder, revision)["loss"] for revision in names]
     assert losses[-1] < losses[0] - 1

@@ -9,13 +9,14 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGSTOP
 
 import psutil
 import pytest
 
+from daskmetrics.domain.training import Progress, TrainingStatus
 from daskmetrics.training.ddp.driver import ProcessGroupError, launch
 from daskmetrics.training.ddp.ranks import Program
 from tests.training.ddp import trains
@@ -167,12 +168,20 @@ print("50%|##   | 1/2 [00:01<00:01, 1.0it/s]")
 
 @dataclass
 class Releasing(Recorder):
-    """Lets the ranks go on after the message that one is late."""
+    """Lets the ranks go on after the message that one is late, once the status says it, too."""
+
+    notices: list[str] = field(default_factory=list)
 
     def message(self, text: str) -> None:
         super().message(text)
         if "no step" in text:
             Path("go_on").touch()
+
+    def progressed(self, program: Program, progress: Progress) -> None:
+        status = TrainingStatus.read(program.folder)
+        assert status is not None
+        self.notices.append(status.notice)
+        super().progressed(program, progress)
 
 
 def test_ranks_that_miss_the_first_step_are_named_once(client, folder):
@@ -182,7 +191,9 @@ def test_ranks_that_miss_the_first_step_are_named_once(client, folder):
     [message] = [line for line in observer.lines if "no step" in line]
     for fact in ("for 20 s", "1 of 2 ranks", "Missing: rank 1 (node", "interface lo", "logs"):
         assert fact in message
-    assert observer.progress and not (folder / "notice.txt").exists()
+    assert observer.progress and observer.notices[0] == message
+    status = TrainingStatus.read(folder)
+    assert status and status.finished and not status.notice
 
 
 def test_a_missing_interface_is_named_with_those_that_exist(client, folder, observer):
