@@ -38,7 +38,7 @@ PLANTED = (
     (journal, " and status.st_size >= expected:", ":"),
     (journal, "compares again\n                self._require_in_place()\n", "compares again\n                pass\n"),
     (journal, "            self._run_lock.check()\n", ""),
-    (journal, "    if length < committed:", "    if False:"),
+    (journal, "    if self.length < committed:", "    if False:"),
     # errors of the place
     (journal, "        with room_for(f\"the journal '{path}'\"), ExitStack()", "        with ExitStack()"),
     (loop, "except StorageError as error", "except KeyError as error"),
