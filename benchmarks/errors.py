@@ -7,10 +7,11 @@ python benchmarks/errors.py --texts           passages of Python's documentation
 python benchmarks/errors.py --measures rows:accuracy,groups:accuracy      scans of patients, all measures:
                                               rows:NAME takes scans as independent; texts:NAME
                                               is of the synthetic populations
+python benchmarks/errors.py --measures texts:accuracy --repeats 5      folds divided five times
 python benchmarks/errors.py --small           little of both measures, as a test of correctness
 
 Two arms are scored on each data set: their scores give the columns `single`, their differences
-`paired`. A ratio is the root mean square of the stated errors over the standard deviation of the
+`paired`, each behind their standard deviation. A ratio is the root mean square of the stated errors over the standard deviation of the
 scores (1 is true); beside it the share of scores that are more than 1.96 stated errors from their
 mean. The error of a probe is derived for two Gaussian classes, and the factor of a difference of
 `v_measure` was measured on such classes. Here a class has two components, or heavy tails, and one is
@@ -44,7 +45,11 @@ Labels = NDArray[Any]  # classes or grades
 DataSet = tuple[Array, Array, Labels]  # vectors of two arms, and labels
 Draw = Callable[[int], DataSet]  # a data set by its number
 Measure = Callable[[Array, Labels], Score]
-COLUMNS = ("population", "measure", "score", "single", "outside", "paired", "outside")
+COLUMNS = (
+    *("population", "measure", "score"),
+    *("spread", "single", "outside"),
+    *("spread", "paired", "outside"),
+)
 
 
 @dataclass(frozen=True)
@@ -223,8 +228,8 @@ def coverage(draw: Draw, measure: Measure, draws: int, honest: Measure | None = 
     ratios = np.sqrt(np.mean(np.square(errors), axis=0)) / spread
     outside = np.mean(np.abs(values - truth) > 1.96 * errors, axis=0)
     cells = [f"{np.mean(values, axis=0)[0]:.2f}"]
-    for ratio, share in zip(ratios, outside, strict=True):
-        cells += [f"{ratio:.2f}", f"{share:.1%}"]
+    for deviation, ratio, share in zip(spread, ratios, outside, strict=True):
+        cells += [f"{deviation:.4f}", f"{ratio:.2f}", f"{share:.1%}"]
     return cells
 
 
@@ -259,16 +264,18 @@ OTHERS: dict[str, tuple[tuple[Draw, ...], Measure]] = {
 """Measures without classes, each with its populations."""
 
 
-def classified(name: str, is_grouped: bool) -> Measure:
+def classified(name: str, is_grouped: bool, repeats: int) -> Measure:
     """A measure of a classification by a logistic probe."""
-    folds = probes.Folds(groups=CLINICS[0].groups if is_grouped else None)
+    folds = probes.Folds(groups=CLINICS[0].groups if is_grouped else None, repeats=repeats)
     return lambda x, y: probes.classify(x, y, 0, folds=folds, measure=name)
 
 
 TEXTS = Passages(200, 2), Passages(200, 4), Passages(300, 10)
 
 
-def rows(populations: tuple[Draw, ...], names: list[str], draws: int) -> Iterator[tuple[str, ...]]:
+def rows(
+    populations: tuple[Draw, ...], names: list[str], draws: int, repeats: int
+) -> Iterator[tuple[str, ...]]:
     """A row for each population and measure; those of `OTHERS` have their own populations."""
     for name in filter(OTHERS.__contains__, names):
         for population in OTHERS[name][0]:
@@ -277,9 +284,11 @@ def rows(populations: tuple[Draw, ...], names: list[str], draws: int) -> Iterato
             yield str(population), name, *measured
     for name in [name for name in names if ":" in name]:
         unit, _, measure = name.partition(":")
-        honest = classified(measure, True) if unit == "rows" else None
+        honest = classified(measure, True, repeats) if unit == "rows" else None
         for population in populations if unit == "texts" else CLINICS:
-            measured = coverage(population, classified(measure, unit == "groups"), draws, honest)
+            measured = coverage(
+                population, classified(measure, unit == "groups", repeats), draws, honest
+            )
             print(population, name, *measured, flush=True)
             yield str(population), name, *measured
     names = [name for name in names if name not in OTHERS and ":" not in name]
@@ -302,6 +311,9 @@ def main() -> Table:
     parser.add_argument("--draws", type=int, default=100, help="data sets of each population")
     parser.add_argument("--measures", default=",".join([*PROBED, *OTHERS]))
     parser.add_argument("--texts", action="store_true", help="real texts, embedded by MiniLM")
+    parser.add_argument(
+        "--repeats", type=int, default=1, help="of the folds, of texts: and groups:"
+    )
     parser.add_argument("--small", action="store_true", help="as a test of correctness")
     arguments = parser.parse_args()
     names = arguments.measures.split(",")
@@ -310,7 +322,7 @@ def main() -> Table:
         populations, names = POPULATIONS[:1], ["centroid", "v_measure"]
         arguments.draws = min(arguments.draws, 40)
     warnings.simplefilter("ignore")
-    return Table(COLUMNS, tuple(rows(populations, names, arguments.draws)))
+    return Table(COLUMNS, tuple(rows(populations, names, arguments.draws, arguments.repeats)))
 
 
 if __name__ == "__main__":

@@ -66,6 +66,12 @@ class Folds:
     first ones: these have as many items to learn from as in a cross-validation of them alone."""
     groups: Groups = None
     """Items of one group are in one fold."""
+    repeats: int = 1
+    """How often the items are divided into folds, by a seed of its own each time."""
+
+    def seeds(self, seed: int) -> Iterable[int]:
+        """The seed of each division into folds."""
+        return range(seed, seed + self.repeats)
 
     @property
     def tested_groups(self) -> Groups:
@@ -88,6 +94,9 @@ class Folds:
 
 
 ALL = Folds()  #: items test the probes of each other
+Factors = tuple[float, float]
+"""Of the variance of a score and of that of its outcomes, for what probes learn from the same items."""
+NO_FACTORS = (1.0, 1.0)  # tested items that fitted no probe
 
 
 def classify(
@@ -104,7 +113,8 @@ def classify(
     of each class, 0 to K - 1. The seed decides the folds and the random choices of the probe.
 
     The error counts the texts that a probe learns from, too: see `_inflation`. Outcomes are right
-    or wrong (1, 0), spread about the score so that the errors of differences count them as well.
+    or wrong (1, 0), or the share of the folds' repeats in which they are right, spread about the
+    score so that the errors of differences count them as well.
 
     >>> labels = np.arange(60) % 3
     >>> classify(np.eye(3)[labels], labels, seed=0)
@@ -112,9 +122,17 @@ def classify(
     >>> classify(np.eye(3)[labels], labels, seed=0, probe="centroid").value
     1.0
     """
+    require(probe)
+    return _over_folds(
+        _classified(embeddings, labels, each, probe, folds, measure) for each in folds.seeds(seed)
+    )
+
+
+def _classified(
+    embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str, folds: Folds, measure: str
+) -> tuple[Score, Factors]:
     from sklearn.model_selection import StratifiedKFold
 
-    require(probe)
     seed32 = seed % 2**32  # the largest seed of scikit-learn
     plain = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
     model = _model(probe, seed32, folds.fitted or len(labels))
@@ -144,21 +162,41 @@ def classify(
         score = jackknife(MEASURES[measure], *compared, groups)
         score = replace(score, stderr=max(score.stderr, unseen_error(right, known, groups)))
     if folds.fitted:
-        return score
+        return score, NO_FACTORS
     single, paired = _inflation(accuracy, len(np.unique(labels)), texts, embeddings.shape[1])
     if groups is not None:  # measured: nothing of it cancels in a difference
         paired = single
-    return _inflated(score, (single, paired))
+    return score, (single, paired)
 
 
-def _inflated(score: Score, factors: tuple[float, float]) -> Score:
-    """The score with its variance and that of its outcomes times factors."""
-    single, paired = factors
-    outcomes = score.value + math.sqrt(paired) * (np.asarray(score.outcomes) - score.value)
-    return replace(score, stderr=math.sqrt(single) * score.stderr, outcomes=outcomes)
+def _over_folds(divisions: Iterable[tuple[Score, Factors]]) -> Score:
+    """The mean over divisions of the items into folds, with its variances times their factors.
+
+    The part of a variance by which outcomes of one item vary between divisions becomes less with
+    their number; that of the items, and of what probes learn from them, stays.
+
+    >>> folds = [Score(0.5, 0.25, 4, outcomes=np.array([1.0, 0, 1, 0])),
+    ...          Score(0.5, 0.25, 4, outcomes=np.array([1.0, 0, 0, 1]))]
+    >>> once, twice = _over_folds([(folds[0], NO_FACTORS)]), _over_folds((fold, NO_FACTORS) for fold in folds)
+    >>> once.stderr, round(twice.stderr, 3), twice.outcomes
+    (0.25, 0.177, array([1. , 0. , 0.5, 0.5]))
+    """
+    scored = list(divisions)
+    scores = [score for score, _ in scored]
+    value = float(np.mean([score.value for score in scores]))
+    deviations = np.array([np.asarray(score.outcomes) - score.value for score in scores])
+    removed = deviations.var(axis=0).mean()
+    single, paired = np.sqrt([factors for _, factors in scored]).T
+    errors = single * [score.stderr for score in scores]
+    stderr = math.sqrt(max(0.0, (errors**2).mean() - removed / deviations.shape[1]))
+    spread = paired[:, None] * deviations
+    deviation = spread.mean(axis=0)
+    if variance := deviation.var():
+        deviation *= math.sqrt(float(spread.var(axis=1).mean() - removed) / float(variance))
+    return replace(scores[0], value=value, stderr=stderr, outcomes=value + deviation)
 
 
-def _inflation(accuracy: float, classes: int, texts: float, width: int) -> tuple[float, float]:
+def _inflation(accuracy: float, classes: int, texts: float, width: int) -> Factors:
     """Factors of the variances of a cross-validated accuracy and of a paired difference.
 
     Texts of different folds train each other's probes, so that their outcomes are correlated: the
@@ -181,7 +219,7 @@ def _inflation(accuracy: float, classes: int, texts: float, width: int) -> tuple
     [1.38, 1.19]
     """
     if not 0 < accuracy < 1:
-        return 1.0, 1.0
+        return NO_FACTORS
     normal = NormalDist()
     margin = normal.inv_cdf(accuracy)
     of_outcomes = normal.pdf(margin) ** 2 / (accuracy * (1 - accuracy))
@@ -209,6 +247,12 @@ def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, folds: Folds 
     >>> regress(np.stack([grades, grades % 2], axis=1), grades, seed=0).value > 0.9
     True
     """
+    return _over_folds(_regressed(embeddings, grades, each, folds) for each in folds.seeds(seed))
+
+
+def _regressed(
+    embeddings: EmbeddingArray, grades: Floats, seed: int, folds: Folds
+) -> tuple[Score, Factors]:
     from sklearn.linear_model import Ridge
     from sklearn.model_selection import KFold
 
@@ -220,9 +264,9 @@ def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, folds: Folds 
     predicted = _predicted(ridge, splits, embeddings, scaled)
     score = correlation(predicted, grades[folds.fitted :], folds.tested_groups)
     if folds.fitted:
-        return score
+        return score, NO_FACTORS
     factor = 2 - score.value**2
-    return _inflated(score, (factor, factor))
+    return score, (factor, factor)
 
 
 def rank_labels(
@@ -240,6 +284,14 @@ def rank_labels(
     >>> rank_labels(known * 9.0, known, np.arange(60) % 3, seed=0).value > 0.98
     True
     """
+    return _over_folds(
+        _labels_ranked(embeddings, known, rarest, each, folds) for each in folds.seeds(seed)
+    )
+
+
+def _labels_ranked(
+    embeddings: EmbeddingArray, known: Labels, rarest: Labels, seed: int, folds: Folds
+) -> tuple[Score, Factors]:
     from sklearn.metrics import label_ranking_average_precision_score as precision
     from sklearn.model_selection import PredefinedSplit
     from sklearn.multiclass import OneVsRestClassifier
@@ -262,8 +314,8 @@ def rank_labels(
         precisions.append(precision([labels], [row]))
     score = mean(np.array(precisions), folds.tested_groups)
     if folds.fitted:
-        return score
-    return _inflated(score, _inflation(score.value, 2, n, embeddings.shape[1]))
+        return score, NO_FACTORS
+    return score, _inflation(score.value, 2, n, embeddings.shape[1])
 
 
 def _predicted(

@@ -78,10 +78,6 @@ class Examples:
         return np.array(self.groups) if self.groups else None
 
     @property
-    def folds(self) -> probes.Folds:
-        return probes.Folds(self.fitted, self.group_array)
-
-    @property
     def label_matrix(self) -> Labels:
         """The labels of each text (n, K), 1 or 0."""
         texts, labels, _ = zip(*self.judgements, strict=True)
@@ -164,20 +160,22 @@ KINDS: Mapping[str, TaskKind] = {
         "accuracy",
         "which label has this text?",
         lambda rows, x, seed, task: probes.classify(
-            rows, x.classes, seed, task.probe, x.folds, task.main_score
+            rows, x.classes, seed, task.probe, task.folds(x), task.main_score
         ),
         fits=True,
     ),
     "regression": TaskKind(
         "spearman",
         "which grade has this text?",
-        lambda rows, x, seed, _: probes.regress(rows, x.grades, seed, x.folds),
+        lambda rows, x, seed, task: probes.regress(rows, x.grades, seed, task.folds(x)),
         fits=True,
     ),
     "multilabel_classification": TaskKind(
         "lrap",
         "which labels has this text?",
-        lambda rows, x, seed, _: probes.rank_labels(rows, x.label_matrix, x.classes, seed, x.folds),
+        lambda rows, x, seed, task: probes.rank_labels(
+            rows, x.label_matrix, x.classes, seed, task.folds(x)
+        ),
         fits=True,
     ),
     "clustering": TaskKind(
@@ -215,7 +213,7 @@ _SCORINGS: Mapping[str, TaskKind] = {
     "order": TaskKind(
         "accuracy",
         "which text came first?",
-        lambda rows, x, seed, _: probes.order(*x.split(rows), seed, x.folds),
+        lambda rows, x, seed, task: probes.order(*x.split(rows), seed, task.folds(x)),
         fits=True,
     ),
     "successors": TaskKind(
@@ -237,6 +235,7 @@ class ExampleTask(Task):
     scoring: str = field(default="", kw_only=True)  # by default, as all tasks of its kind
     probe: str = field(default=probes.DEFAULT, kw_only=True)
     measure: str = field(default="", kw_only=True)  # of the predictions; by default, as its kind
+    repeats: int = field(default=1, kw_only=True)  # of the folds of its probe
     portion: Portion | None = field(default=None, kw_only=True)  # None: all items
 
     @property
@@ -264,21 +263,30 @@ class ExampleTask(Task):
 
     def with_probe(self, probe: str) -> Self:
         """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
-        self._require_classification("probe")
+        self._require("probe", self.kind == "classification")
         probes.require(probe)
         return replace(self, probe=probe)
 
     def with_measure(self, measure: str) -> Self:
         """The same classification with another of `daskmetrics.tasks._measures.MEASURES`."""
-        self._require_classification("score")
+        self._require("score", self.kind == "classification")
         require_known("score", measure, (measures.ACCURACY, *measures.MEASURES))
         return replace(self, measure="" if measure == measures.ACCURACY else measure)
 
-    def _require_classification(self, option: str) -> None:
-        if self.kind != "classification":
+    def with_repeats(self, repeats: int) -> Self:
+        """The same task with its items divided into folds so often."""
+        self._require("repeats", self.how.fits)
+        return replace(self, repeats=repeats)
+
+    def _require(self, option: str, has_option: bool) -> None:
+        if not has_option:
             raise ConfigError(
                 f"'{self.name}' is a {self.kind} task, which has no {option}; leave out the option."
             )
+
+    def folds(self, examples: Examples) -> probes.Folds:
+        """How probes are fitted to examples."""
+        return probes.Folds(examples.fitted, examples.group_array, self.repeats)
 
     @property
     def groups(self) -> int:

@@ -26,6 +26,7 @@ from daskmetrics.tasks.table import doubts, examples_of, table_of
 VERSIONS: Mapping[str, int] = {"pair_classification": 2, "retrieval": 2}
 
 MAJORITY = 0.6  #: share of the largest class, beyond which an accuracy says little of the others
+MOST_REPEATS = 100
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class FileTask(ExampleTask):
             ]
         version = VERSIONS.get(self.kind, 1)
         parts = [*filter(None, [self.items]), *self._part_key]
+        if self.repeats > 1:
+            parts.append(["repeats", self.repeats])
         return content_key("task", "own", version, self.kind, fitted, self.content, *parts)
 
     @property
@@ -70,7 +73,7 @@ def file_task(path: str, options: Mapping[str, str]) -> FileTask:
     """The task on a file or folder, read and checked.
 
     Options are ``name`` (by default the file's, without its ending), ``kind``, ``probe`` and
-    ``score`` of a classification, ``drop`` (``missing``, ``rare`` or both with +: rows without a
+    ``score`` of a classification, ``repeats`` of the folds of a probe, ``drop`` (``missing``, ``rare`` or both with +: rows without a
     value, and labels of too few texts), and the column of each of `ROLES` that has another name.
     """
     file = expanded(path)
@@ -140,6 +143,8 @@ def table_task(
                 f"'{path}': the probe logistic_cv chooses its C by folds that do not keep groups"
                 " whole. Choose another probe, or leave out the groups."
             )
+    if "repeats" in options:
+        task = task.with_repeats(_repeats(path, options["repeats"]))
     if "score" in options:
         task = task.with_measure(options["score"])
     floor = task.floor
@@ -149,6 +154,15 @@ def table_task(
             " score=balanced_accuracy or score=macro_f1 say more."
         )
     return replace(task, warnings=tuple(warnings))
+
+
+def _repeats(path: Path, text: object) -> int:
+    repeats = str(text)
+    if not (repeats.isascii() and repeats.isdigit() and 1 <= int(repeats) <= MOST_REPEATS):
+        raise ConfigError(
+            f"'{path}': repeats={repeats}, but must be an integer from 1 to {MOST_REPEATS}."
+        )
+    return int(repeats)
 
 
 @cache

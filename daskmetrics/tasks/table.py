@@ -62,7 +62,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 """The roles that each kind of task requires; if columns fit several kinds, the first of them is meant."""
 
-OPTIONS = ("name", "kind", "probe", "score", "drop")
+OPTIONS = ("name", "kind", "probe", "repeats", "score", "drop")
 """The options of a task on a table, beside the columns of its roles."""
 
 _SYNONYMS = {"item": "text"}  # of options: the text of an item may be the path of its file

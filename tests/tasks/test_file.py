@@ -88,7 +88,8 @@ def test_every_format_and_separator_holds_the_same(own, written, tmp_path):
         own(LABELLED.replace("text,label", "body,stars"), "(text=body, label=stars)", "named.csv"),
     ]
     assert len({task.key for task in tasks}) == 1
-    assert own(LABELLED, "(probe=knn)").key != tasks[0].key
+    assert own(LABELLED, "(repeats=1)").key == tasks[0].key
+    assert len({own(LABELLED, f"({o})").key for o in ("probe=knn", "repeats=2", "repeats=3")}) == 3
     assert sorted(one(f"file:{tmp_path / 'own'}").texts()) == sorted(row["text"] for row in rows)
 
 
@@ -326,6 +327,9 @@ REFUSED = [
     (LABELLED, "(kind=clasification)", "Did you mean 'classification'?"),
     (LABELLED, "(kind=sts)", "sts: first, second, grade"),
     (LABELLED, "(probe=forest)", "Unknown probe 'forest'"),
+    (LABELLED, "(repeats=0)", "repeats=0, but must be an integer from 1 to 100"),
+    (LABELLED, "(repeats=1.5)", "repeats=1.5, but must be an integer from 1 to 100"),
+    (LABELLED, "(kind=clustering, repeats=3)", "is a clustering task, which has no repeats"),
     (LABELLED, "(text=label)", "the columns 'label' (text) and 'label' (label) are equal"),
     (tagged([("a", "b"), ("a", "c")]), SEVERAL, "has 0 texts without the label 'a'"),
     (tagged([("a",), ("b",)]), SEVERAL, "has 0 texts with several labels, separated by ';'"),

@@ -21,6 +21,40 @@ OF_PREDICTIONS = {
 }
 
 
+def noisy_classes(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors of two arms, and labels that they tell apart in part."""
+    generator = np.random.default_rng(number)
+    labels = np.arange(90) % 2
+    rows = generator.normal(size=(90, 24))
+    rows[:, 0] += 1.5 * labels
+    return rows, rows + 0.7 * generator.normal(size=rows.shape), labels
+
+
+def test_repeats_are_the_mean_over_other_folds():
+    rows, _, labels = noisy_classes(0)
+    each = [probes.classify(rows, labels, seed) for seed in (4, 5, 6)]
+    score = probes.classify(rows, labels, 4, folds=probes.Folds(repeats=3))
+    assert score.value == pytest.approx(np.mean([one.value for one in each]))
+    assert score.outcomes.mean() == pytest.approx(score.value)
+    assert 0 < score.stderr < min(one.stderr for one in each)
+
+
+@pytest.mark.parametrize("measure", ["accuracy", "macro_f1"])
+def test_errors_of_repeats_are_the_spread_over_data_sets(measure):
+    values, errors = [], []
+    for number in range(120):
+        rows, noisy, labels = noisy_classes(number)
+        folds = probes.Folds(repeats=5)
+        one, other = (
+            probes.classify(x, labels, 0, "centroid", folds, measure) for x in (rows, noisy)
+        )
+        apart = one.outcomes - other.outcomes
+        values.append((one.value, one.value - other.value))
+        errors.append((one.stderr, apart.std(ddof=1) / math.sqrt(len(apart))))
+    ratios = np.sqrt(np.mean(np.square(errors), axis=0)) / np.std(values, axis=0, ddof=1)
+    assert all(0.9 < ratio < 1.3 for ratio in ratios)
+
+
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_errors_of_probes_are_the_spread_over_data_sets(kind):
     """Errors that count the tested texts alone are 0.7 to 0.8 times the spread."""
