@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from daskmetrics.core.files import atomic_write, open_own
@@ -138,3 +139,22 @@ def read_samples(path: Path) -> list[TelemetrySample]:
                 values[name] = {q: float(value) for q, value in named if value is not None}
             samples.append(TelemetrySample(at, values, doing))
     return samples
+
+
+def gpu_share(samples: Iterable[TelemetrySample]) -> float | None:
+    """The share of their time in which GPUs computed, of workers that ran something.
+
+    None where no GPU was read. It is NVIDIA's utilization: the share of the time in which any kernel
+    ran, and so no measure of how well.
+
+    >>> two = [TelemetrySample(0.0, {"a": {"gpu": 20.0}, "b": {"gpu": 0.0}}, {"a": "score", "b": ""})] * 2
+    >>> gpu_share(two), gpu_share([])
+    (0.2, None)
+    """
+    shares = [
+        reading["gpu"] / 100
+        for sample in samples
+        for worker, reading in sample.readings.items()
+        if sample.doing.get(worker) and "gpu" in reading
+    ]
+    return fmean(shares) if shares else None

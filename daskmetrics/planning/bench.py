@@ -33,6 +33,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import usage, variable, workers
 from daskmetrics.core.table import Table
+from daskmetrics.core.telemetry import gpu_share, read_samples
 from daskmetrics.core.text import duration, listed, plural, size_text
 from daskmetrics.domain.events import records
 from daskmetrics.domain.names import Checkpoint
@@ -75,6 +76,7 @@ class BenchTrial:
     start: float = 0.0  # seconds until the workers were ready and had imported their libraries
     sequences: float = 0.0  # that a training by process groups learned from
     memory: int = 0  # greatest peak of a worker in bytes
+    busy: float | None = None  # share of the time in which the GPUs computed
 
     @property
     def units(self) -> int:
@@ -187,6 +189,12 @@ class Bench:
         """Whether all workers share each unit, as ranks do."""
         return any(trial.sequences for trial in self.trials)
 
+    @property
+    def busy(self) -> float | None:
+        """The share of the time in which the GPUs computed; None where none was read."""
+        shares = [trial.busy for trial in self.fewest if trial.busy is not None]
+        return mean(shares) if shares else None
+
     @cached_property
     def dispatch(self) -> float:
         """Seconds of the driver per unit.
@@ -216,12 +224,16 @@ def bench_table(bench: Bench, price: float | None) -> Table:
     spread = "bounds are 90 % intervals of the geometric mean"
     if bench.repeats == 1:
         spread = f"one repeat does not show the spread: bounds assume a factor of {ONE_SAMPLE} either way"
-    notes = (
+    notes = [
         f"fastest within the error: {listed(list(map(str, equal)))} workers;"
         f" of these the cheapest: {cheapest}",
         _serial_note(fit(bench.trials)),
         spread,
-    )
+    ]
+    if bench.busy is not None:
+        notes.append(
+            f"the GPUs computed {bench.busy:.0%} of the time; the rest needs no faster GPU"
+        )
     units = plural(bench.fewest[0].units, "unit")
     title = f"{bench.name}: {units}, {plural(bench.repeats, 'repeat')}, measured"
     return Table.of(_scaling_rows(bench.trials, seconds, price), title, notes)
@@ -404,14 +416,17 @@ def _run_trial(
         if on_start is not None:
             client.run(on_start)
         start = time.perf_counter() - began
-        trial = runner(client, Path(tempfile.mkdtemp(dir=root)))
+        folder = Path(tempfile.mkdtemp(dir=root))
+        trial = runner(client, folder)
         peaks = [used["memory"] for used in usage(client).values()]
     if not trial.units:
         raise DaskmetricsError(
             "The work did not finish a single unit. Run it once without bench to see why."
         )
+    files = folder.rglob(RunFolder(folder).telemetry.name)  # also of a program below it
+    busy = gpu_share(sample for file in files for sample in read_samples(file))
     # the processes of a trial can start, too, before its clock does
-    return replace(trial, start=start + trial.start, memory=max(peaks, default=0))
+    return replace(trial, start=start + trial.start, memory=max(peaks, default=0), busy=busy)
 
 
 def warm() -> None:
@@ -460,6 +475,7 @@ def calibration_of(bench: Bench, device: str) -> Calibration:
         serial=tuple(serial.tolist()),
         start=median_high(trial.start for trial in bench.trials),
         overhead=max(0.0, wall / ideal - 1.0) if ideal else 0.0,
+        busy=bench.busy,
     )
 
 

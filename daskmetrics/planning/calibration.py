@@ -81,6 +81,7 @@ class Calibration:
     start: float = 0.0  # seconds until workers were ready
     # time of a run beyond that of its units on as many workers, as a share of it
     overhead: float = 0.0
+    busy: float | None = None  # share of the time in which the GPUs computed, by telemetry
 
     @property
     def is_of_experiment(self) -> bool:
@@ -128,10 +129,12 @@ def calibrated(
         return Estimate(around(assumed, ASSUMED))
     calibration, sample = best
     seconds = sample.ratio * assumed
+    busy = calibration.busy
     if sample.group != group:
         seconds *= around(1.0, OTHER_MODEL)
+        busy = None
     units = f"{len(sample.seconds)} x {kind} {sample.group}".rstrip()
-    return Estimate(seconds, f"{units} measured on {calibration.host}", calibration.at)
+    return Estimate(seconds, f"{units} measured on {calibration.host}", calibration.at, busy)
 
 
 def unit_seconds(units: Iterable[Record]) -> list[float]:

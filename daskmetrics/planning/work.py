@@ -104,6 +104,7 @@ class Estimate:
     seconds: Bounds
     source: str = "estimated"  # or what was measured and where; shown to the user
     at: float | None = None  # time of the measurement, seconds since 1970; None if assumed
+    busy: float | None = None  # share of them in which the GPU computed; None where it is not known
 
     @property
     def expected(self) -> float:
@@ -139,14 +140,18 @@ DEVICES: Mapping[str, Device] = {
 """Datasheets of NVIDIA; V100 and Quadro RTX 6000 in float16."""
 
 
-def slowdown(timed_on: str, device: str) -> Bounds:
+def slowdown(timed_on: str, device: str, busy: float | None = None) -> Bounds:
     """How many times as long work takes on another device.
 
-    By datasheets it is the geometric mean of the ratios of operations and of memory bandwidth,
-    since either can bound small models.
+    ``busy`` is the share of the time in which the device computed: the rest, such as waiting for
+    data, takes as long on any. What is computed lies between the ratios of operations and of memory
+    bandwidth by the datasheets, since either can bound it; expected is their geometric mean. Where
+    the share is not known, the bounds are those of any.
 
     >>> slowdown("l40s", "h200").round(2), slowdown("a100", "a100")
-    (array([0.17, 0.26, 0.39]), array([1., 1., 1.]))
+    (array([0.17, 0.26, 1.  ]), array([1., 1., 1.]))
+    >>> slowdown("l40s", "h200", busy=0.18).round(2)
+    array([0.85, 0.87, 0.89])
     """
     if device == timed_on:
         return exactly(1.0)
@@ -154,7 +159,28 @@ def slowdown(timed_on: str, device: str) -> Bounds:
         return around(1.0, UNKNOWN_DEVICE)
     operations = DEVICES[timed_on].tflops / DEVICES[device].tflops
     bandwidth = DEVICES[timed_on].bandwidth / DEVICES[device].bandwidth
-    return around(math.sqrt(operations * bandwidth), DATASHEET)
+    computing = around(math.sqrt(operations * bandwidth), DATASHEET)
+    computing[0] = min(computing[0], operations, bandwidth)
+    computing[2] = max(computing[2], operations, bandwidth)
+    if busy is not None:
+        return 1 - busy + busy * computing
+    return np.array([min(1.0, computing[0]), computing[1], max(1.0, computing[2])])
+
+
+def basis_of_slowdown(timed_on: str, device: str, busy: float | None) -> str:
+    """What a `slowdown` rests on.
+
+    >>> basis_of_slowdown("l40s", "h200", 0.18)
+    'l40s to h200 by datasheet for the 18 % of the time that the GPU computed'
+    """
+    if device not in DEVICES or timed_on not in DEVICES:
+        return f"{timed_on} to {device} estimated of unknown speed"
+    if busy is None:
+        return f"{timed_on} to {device} estimated by datasheet; how busy the GPU was is not known"
+    return (
+        f"{timed_on} to {device} by datasheet for the {100 * busy:.0f} % of the time that the GPU"
+        " computed"
+    )
 
 
 def divided(serial: Bounds, workers: float) -> Bounds:
@@ -187,7 +213,7 @@ class Phase:
 
     def unit_on(self, device: str) -> Bounds:
         """Seconds of one unit on a device."""
-        return self.unit.seconds * slowdown(self.device, device)
+        return self.unit.seconds * slowdown(self.device, device, self.unit.busy)
 
     def on(self, workers: int, device: str) -> Bounds:
         """Seconds on a number of workers of a device.
@@ -270,12 +296,11 @@ class Work:
             stage_on(stage, workers, device) for stage in self.stages
         )
         sources = [phase.unit.source for phase in self.phases] or ["nothing to do"]
-        for phase in self.phases:
-            if phase.device != device:
-                basis = "of unknown speed"
-                if device in DEVICES and phase.device in DEVICES:
-                    basis = "by datasheet"
-                sources.append(f"{phase.device} to {device} estimated {basis}")
+        sources += [
+            basis_of_slowdown(phase.device, device, phase.unit.busy)
+            for phase in self.phases
+            if phase.device != device
+        ]
         if self.download:
             seconds = seconds + self.download.seconds
             sources.append(f"downloads: {self.download.source}")

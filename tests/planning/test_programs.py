@@ -12,8 +12,8 @@ import pytest
 from daskmetrics.config import load
 from daskmetrics.domain.training import Progress
 from daskmetrics.planning import bench
-from daskmetrics.planning.bench import Bench, BenchTrial, Meter, calibration_of
-from daskmetrics.planning.calibration import Calibration, Sample, keep, kept
+from daskmetrics.planning.bench import Bench, BenchTrial, Meter, bench_table, calibration_of
+from daskmetrics.planning.calibration import Calibration, Sample, calibrated, keep, kept
 from daskmetrics.planning.work import Estimate, Phase, exactly
 from daskmetrics.training.ddp.ranks import Program
 from tests.report.conftest import invoke
@@ -119,6 +119,16 @@ def test_a_calibration_has_the_steps_of_every_number_of_ranks():
     samples = calibration_of(Bench("p", tuple(trials)), "cpu").samples
     merged = [(sample.ranks, sample.steps, len(sample.seconds)) for sample in samples]
     assert merged == [(1, 100, 1), (2, 50, 2)]
+
+
+def test_a_plan_knows_how_busy_the_gpus_of_a_bench_were():
+    sample = Sample("program", "p", (10.0,), 10.0)
+    trials = [BenchTrial(1, 1.0, ((1.0,),), (sample,), busy=busy) for busy in (0.1, 0.3, None)]
+    benched = Bench("p", tuple(trials))
+    assert "the GPUs computed 20% of the time" in bench_table(benched, None).as_text()
+    measured = calibration_of(benched, "l40s")
+    assert calibrated("program", "p", 10.0, [measured]).busy == pytest.approx(0.2)
+    assert calibrated("program", "other", 10.0, [measured]).busy is None
 
 
 @pytest.mark.parametrize(

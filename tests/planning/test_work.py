@@ -30,10 +30,32 @@ def test_another_gpu_is_as_fast_as_its_datasheet_says():
     work = Work(((Phase("measure", 64, hour, "a100"),),), AT_ONCE)
     same, known, unknown = (work.on(1, device) for device in ("a100", "h100", "gtx"))
     assert same.source == "measured" and known.expected < same.expected
-    assert known.source.endswith("a100 to h100 estimated by datasheet")
+    assert "a100 to h100 estimated by datasheet" in known.source
     assert unknown.seconds[2] / unknown.seconds[0] == pytest.approx(1.44 * 9.0)
     assert unknown.source.endswith("of unknown speed")
     assert all(slowdown(name, name)[1] == 1.0 for name in DEVICES)
+
+
+def test_only_the_computing_share_depends_on_the_gpu():
+    """A training that reads data 82 % of its time takes .87 of it on a GPU four times as fast."""
+    hour = Estimate(exactly(3600.0), "measured", busy=0.18)
+    work = Work(((Phase("epochs", 1, hour, "l40s"),),), AT_ONCE)
+    faster = work.on(1, "h200")
+    assert faster.expected / 3600 == pytest.approx(0.87, abs=0.01)
+    assert faster.source.endswith("for the 18 % of the time that the GPU computed")
+    assert work.on(1, "l40s").expected == 3600
+
+
+@pytest.mark.parametrize("other", DEVICES)
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_unknown_share_has_the_bounds_of_any(device, other):
+    low, expected, high = slowdown(device, other)
+    assert low <= expected <= high
+    for busy in (0.0, 0.4, 1.0):
+        of_share = slowdown(device, other, busy)
+        assert (np.diff(of_share) >= 0).all()
+        assert low <= of_share[0] + 1e-12 and of_share[2] <= high + 1e-12
+        assert slowdown(device, other, 0.0) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
