@@ -41,8 +41,11 @@ def status(run: Path) -> Output:
         return _training_output(folder, training)
     workers = _workers(folder, holder(folder.lock) is not None)
     if not folder.journal.exists() and (job := _driver_job(run)):
-        # the job has not started the run
-        return Output(lambda: {"folder": run, "finished": False, "job": job}, [job])
+        # the job has not started the run, or trains models, each of which has a folder of its own
+        return Output(
+            lambda: {"folder": run, "finished": _is_completed(_state_of_driver(run)), "job": job},
+            [job],
+        )
     if is_map(run):
         progress = MapStatus.of(folder)
         job = None if progress.finished else _driver_job(run)
@@ -160,8 +163,7 @@ def follow(run: Path) -> Shown:
         sys.exit(INTERRUPTED)
     state = _job_state(job)
     loaded = _load(run)
-    is_completed = state is not None and state.state == "COMPLETED"
-    if is_completed and not _written(RunFolder(run).journal) and loaded is None:
+    if _is_completed(state) and not _written(RunFolder(run).journal) and loaded is None:
         return  # it has trained several models, each of which has a folder of its own
     job_failed = state is not None and state.state not in ("COMPLETED", "UNKNOWN")
     if isinstance(loaded, TrainingStatus):
@@ -247,6 +249,16 @@ def _job_state(job: Submitted | None) -> QueuedJob | None:
         return job_state(job.job)
     except SlurmError as error:  # Slurm's controller restarts; the run continues meanwhile
         return QueuedJob(job.job, "UNKNOWN", str(error))
+
+
+def _state_of_driver(run: Path) -> QueuedJob | None:
+    from daskmetrics.cluster.slurm import driver_job
+
+    return _job_state(driver_job.submitted(RunFolder(run).driver))
+
+
+def _is_completed(state: QueuedJob | None) -> bool:
+    return state is not None and state.state == "COMPLETED"
 
 
 def _load(run: Path) -> report.Run | MapStatus | TrainingStatus | None:

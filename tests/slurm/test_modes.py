@@ -4,6 +4,7 @@ the site.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -176,7 +177,9 @@ def test_of_a_submitted_training_of_suites_each_is_shown(place):
     line = "train two.yaml --cluster site.yaml --folder suites --submit"
     output = call(place, line)
     assert "Job " in call(place, "status suites/two")
+    assert not json.loads(call(place, "status --json suites/two"))["finished"]
     assert "is completed, exit code 0" in call(place, "status --follow suites/two")
+    assert json.loads(call(place, "status --json suites/two"))["finished"]
     for name in ("a", "b"):
         assert f"look    daskmetrics status {place / 'suites' / name}" in output
         assert f"{name}           finished" in call(place, f"status suites/{name}")
