@@ -201,6 +201,7 @@ def figures(run: Run) -> Mapping[str, Any]:
     return {
         "names": [fig.name for fig in drawn],
         "has_readouts": any(len(suite.readouts) > 1 for suite in suites),
+        "has_numbered_layers": not all(suite.layer_names for suite in suites),
         "shown": quantities[0].name if quantities else "",
         "against": others[0].name if others else "",
         "data": {

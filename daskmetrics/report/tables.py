@@ -174,7 +174,11 @@ def trade_offs_table(compared: TradeOffs, layer_names: LayerNames) -> Table:
         f"For a text of {', '.join(map(str, tokens))} tokens. Texts/s: measured for the deepest"
         " layer.",
     ]
-    assumed = ", ".join(model for model, size in compared.sizes.items() if not size.network)
+    assumed = ", ".join(
+        model
+        for model, size in compared.sizes.items()
+        if not size.network and model not in layer_names  # an encoder's blocks are not known
+    )
     if assumed:
         notes.append(f"Estimated for {assumed}: 12 width² weights a block.")
     notes += unpaired_note(row.gain for row in compared.front)
@@ -185,16 +189,18 @@ def trade_offs_table(compared: TradeOffs, layer_names: LayerNames) -> Table:
     rows = []
     for row in compared.front:
         cost = row.cost
-        parameters = si(cost.parameters)
+        parameters, operations = si(cost.parameters), si(cost.flops)
         if cost.whole is not None:
             parameters += f" of {si(cost.whole)}"
+        elif row.arm.model in layer_names:
+            parameters = operations = UNKNOWN
         speed = "–"  # an embedding is not computed
         if cost.texts_per_second:
             speed = si(cost.texts_per_second)
         elif cost.seconds is None:
             speed = UNKNOWN
         score = score_text(row.score, row.stderr)
-        numbers = (si(cost.flops), speed, f"{cost.dimensions:,}", f"{cost.bytes:,}")
+        numbers = (operations, speed, f"{cost.dimensions:,}", f"{cost.bytes:,}")
         name = arm_name(row.arm, layer_names)
         rows.append((name, score, gap_text(row.gain), f"{cost.layers:,}", parameters, *numbers))
     return Table(header, rows, notes=notes)

@@ -71,6 +71,14 @@ def test_weights_of_unknown_blocks_are_estimated_and_said_to_be(run, finished):
     assert "12 width²" in " ".join(trade_offs_table(finished.trade_offs(), {}).notes)
 
 
+def test_an_encoders_weights_are_not_estimated(finished):
+    layers = ("stem", "one", "two", "three")
+    table = trade_offs_table(finished.trade_offs(), {"tiny": layers, "small": layers})
+    assert "12 width²" not in " ".join(table.notes)
+    columns = [table.header.index(name) for name in ("parameters", "operations")]
+    assert {tuple(row[i] for i in columns) for row in table.rows} == {("unknown", "unknown")}
+
+
 def test_the_gain_is_paired_with_the_row_before(run):
     front = run.trade_offs().front
     assert front[0].gain is None
