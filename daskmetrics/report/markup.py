@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
+SHORT = 20  #: characters of a word that fits into any column
+
+
 @cache
 def template(name: str) -> Template:
     """A template of this folder; undefined names are errors."""
@@ -31,7 +34,7 @@ def template(name: str) -> Template:
 
 
 def whole(text: str) -> Markup:
-    """The text as HTML in which no number and no option of a command is broken.
+    """The text as HTML in which no number and no short word with a hyphen is broken.
 
     >>> str(whole("best <run> --save x"))
     'best &lt;run&gt; <span style="white-space: nowrap">--save</span> x'
@@ -39,9 +42,10 @@ def whole(text: str) -> Markup:
     from markupsafe import Markup, escape
 
     words = joined(text).replace(JOINT, "\u00a0").split(" ")
-    option = Markup('<span style="white-space: nowrap">{}</span>')
+    unbroken = Markup('<span style="white-space: nowrap">{}</span>')
     return Markup(" ").join(
-        option.format(word) if word.startswith("--") else escape(word) for word in words
+        unbroken.format(word) if "-" in word and len(word) <= SHORT else escape(word)
+        for word in words
     )
 
 
