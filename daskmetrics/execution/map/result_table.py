@@ -88,7 +88,7 @@ class Numbers:
     """A field of items, as far as statistics need it."""
 
     values: array[float] = dataclass_field(default_factory=lambda: array("d"))
-    is_numeric: bool = True  # otherwise no value is held
+    is_numeric: bool = True  # and within the range of floats; otherwise no value is held
     is_too_large: bool = False  # an integer has more than 64 bits
 
     def add(self, value: object) -> None:
@@ -97,8 +97,11 @@ class Numbers:
             self.is_too_large = True
         self.is_numeric &= type(value) in (bool, int, float)
         if self.is_numeric:
-            self.values.append(value)  # type: ignore[arg-type]
-        else:
+            try:
+                self.values.append(value)  # type: ignore[arg-type]
+            except OverflowError:  # beyond the largest float
+                self.is_numeric = False
+        if not self.is_numeric:
             del self.values[:]
 
 

@@ -112,6 +112,12 @@ def test_aggregates_equal_a_plain_loop_without_failures_and_text():
     assert list(aggregates([result(1, {"b": 1}), result(0, {"a": 1})]).index) == ["a", "b"]
 
 
+def test_integers_beyond_all_floats_have_no_statistics():
+    results = [result(0, {"a": 1, "b": 10**400}), result(1, {"a": 2, "b": 3})]
+    assert list(aggregates(results).index) == ["a"]
+    assert "no statistics of b" in Summary.of(results).text(2)
+
+
 def test_causes_differing_only_in_numbers_are_grouped_and_listed():
     failed = [result(7, status="oom", reason="ValueError: in 7 of 500"), result(8, 1)]
     failed += [result(i, status="error", reason=f"ValueError: in {i} of 500") for i in range(3)]
