@@ -145,13 +145,14 @@ def slowdown(timed_on: str, device: str, busy: float | None = None) -> Bounds:
 
     ``busy`` is the share of the time in which the device computed: the rest, such as waiting for
     data, takes as long on any. What is computed lies between the ratios of operations and of memory
-    bandwidth by the datasheets, since either can bound it; expected is their geometric mean. Where
-    the share is not known, the bounds are those of any.
+    bandwidth by the datasheets, since either can bound it; expected is their geometric mean. Data
+    may be read before or while it computes: the bounds are those of both. Where the share is not
+    known, they are those of any.
 
     >>> slowdown("l40s", "h200").round(2), slowdown("a100", "a100")
     (array([0.17, 0.26, 1.  ]), array([1., 1., 1.]))
     >>> slowdown("l40s", "h200", busy=0.18).round(2)
-    array([0.85, 0.87, 0.89])
+    array([0.85, 0.87, 1.  ])
     """
     if device == timed_on:
         return exactly(1.0)
@@ -162,9 +163,13 @@ def slowdown(timed_on: str, device: str, busy: float | None = None) -> Bounds:
     computing = around(math.sqrt(operations * bandwidth), DATASHEET)
     computing[0] = min(computing[0], operations, bandwidth)
     computing[2] = max(computing[2], operations, bandwidth)
-    if busy is not None:
-        return 1 - busy + busy * computing
-    return np.array([min(1.0, computing[0]), computing[1], max(1.0, computing[2])])
+    if busy is None:
+        return np.array([min(1.0, computing[0]), computing[1], max(1.0, computing[2])])
+    if busy == 1:
+        return computing
+    after = 1 - busy + busy * computing
+    beside = np.maximum(1.0, busy * computing)  # the data that it waits for are read all the time
+    return np.array([min(after[0], beside[0]), after[1], max(after[2], beside[2])])
 
 
 def basis_of_slowdown(timed_on: str, device: str, busy: float | None) -> str:

@@ -37,13 +37,20 @@ def test_another_gpu_is_as_fast_as_its_datasheet_says():
 
 
 def test_only_the_computing_share_depends_on_the_gpu():
-    """A training that reads data 82 % of its time takes .87 of it on a GPU four times as fast."""
     hour = Estimate(exactly(3600.0), "measured", busy=0.18)
     work = Work(((Phase("epochs", 1, hour, "l40s"),),), AT_ONCE)
     faster = work.on(1, "h200")
     assert faster.expected / 3600 == pytest.approx(0.87, abs=0.01)
     assert faster.source.endswith("for the 18 % of the time that the GPU computed")
     assert work.on(1, "l40s").expected == 3600
+
+
+def test_a_training_bound_by_its_data_may_be_as_fast_on_a_slower_gpu():
+    low, expected, high = slowdown("h200", "l40s", busy=0.18)
+    assert low == 1.0 < expected < high  # the data are read while it computes, or before
+    least, _, _ = slowdown("h200", "l40s", busy=0.9)
+    assert 1 < least == pytest.approx(0.9 * slowdown("h200", "l40s", busy=1.0)[0])
+    assert slowdown("l40s", "h200", busy=0.9)[2] == 1.0
 
 
 @pytest.mark.parametrize("other", DEVICES)
