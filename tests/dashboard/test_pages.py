@@ -21,6 +21,7 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, parse
 from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.dashboard._plugin import NAME
+from daskmetrics.dashboard._prometheus import COLLECTOR
 from daskmetrics.dashboard._state import TrainingCurves
 from daskmetrics.domain.events import RunFinished, UnitAsked
 from daskmetrics.domain.names import Suite
@@ -41,6 +42,12 @@ def prefix(client):
 @pytest.fixture
 def plugin(client):
     return client.cluster.scheduler.plugins[NAME]
+
+
+@pytest.fixture(autouse=True)
+def is_latest(plugin, monkeypatch):
+    """/metrics shows the latest scheduler of the process: a test of another file may have left one."""
+    monkeypatch.setattr(COLLECTOR, "plugins", [plugin])
 
 
 @pytest.fixture
