@@ -45,7 +45,7 @@ def test_only_the_computing_share_depends_on_the_gpu():
     assert work.on(1, "l40s").expected == 3600
 
 
-def test_a_training_bound_by_its_data_may_be_as_fast_on_a_slower_gpu():
+def test_what_is_bound_by_data_may_be_as_fast_on_any_gpu():
     low, expected, high = slowdown("h200", "l40s", busy=0.18)
     assert low == 1.0 < expected < high  # the data are read while it computes, or before
     least, _, _ = slowdown("h200", "l40s", busy=0.9)
